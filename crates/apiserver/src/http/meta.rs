@@ -1,0 +1,57 @@
+//! Requests that are about the server, not about an object: version, health, discovery, OpenAPI.
+
+use http::StatusCode;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use super::negotiate::aggregated_discovery;
+use super::path::Route;
+use super::reply::{Body, Reply};
+use crate::registry::Registry;
+use crate::status::{ApiError, ApiResult};
+use crate::{discovery, openapi};
+
+/// Probes answer without credentials: they say nothing but that the server is up.
+pub(super) fn health(path: &str) -> Option<Reply> {
+    matches!(path, "/healthz" | "/livez" | "/readyz").then(|| Reply::bytes(StatusCode::OK, "text/plain; charset=utf-8", "ok"))
+}
+
+pub(super) fn answer(registry: &Registry, route: &Route, accept: &str, known: &str) -> ApiResult<Reply> {
+    let kinds = registry.kinds.load();
+    let found = |value: Option<Value>| value.map(json_type).ok_or_else(ApiError::no_such_resource);
+    let (value, content_type) = match route {
+        Route::Version => json_type(version()),
+        Route::Groups { core } => match aggregated_discovery(accept) {
+            Some("v2") => (discovery::aggregated(&kinds, *core), "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"),
+            _ if *core => json_type(discovery::core_versions(&registry.address())),
+            _ => json_type(discovery::group_list(&kinds)),
+        },
+        Route::Group(group) => found(discovery::group(&kinds, group))?,
+        Route::GroupVersion { group, version } => found(discovery::resource_list(&kinds, group, version))?,
+        Route::OpenApiIndex => json_type(openapi::index(&kinds)),
+        Route::OpenApi(path) => found(openapi::document(&kinds, path))?,
+        Route::Resource(_) => return Err(ApiError::no_such_resource()),
+    };
+    let body = value.to_string();
+    let etag = Sha256::digest(&body).iter().take(16).fold(String::new(), |text, byte| format!("{text}{byte:02X}"));
+    let unchanged = known.trim_matches('"') == etag;
+    let mut reply = Reply::bytes(if unchanged { StatusCode::NOT_MODIFIED } else { StatusCode::OK }, content_type, body);
+    if unchanged {
+        reply.body = Body::empty();
+    }
+    reply.etag = Some(etag);
+    Ok(reply)
+}
+
+fn json_type(value: Value) -> (Value, &'static str) {
+    (value, "application/json")
+}
+
+fn version() -> Value {
+    json!({
+        "major": "1", "minor": "36", "gitVersion": concat!("v1.36.4+godwit-", env!("CARGO_PKG_VERSION")),
+        "gitCommit": "", "gitTreeState": "", "buildDate": "", "goVersion": "", "compiler": "rustc",
+        "platform": "linux/amd64", "emulationMajor": "1", "emulationMinor": "36",
+        "minCompatibilityMajor": "1", "minCompatibilityMinor": "35",
+    })
+}

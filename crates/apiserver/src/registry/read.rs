@@ -1,0 +1,221 @@
+//! GET and LIST.
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bytes::{BufMut, BytesMut};
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use super::{Registry, is_verbatim, key, present};
+use crate::http::Call;
+use crate::http::negotiate::{Accept, include_object};
+use crate::http::reply::Reply;
+use crate::kinds::Kind;
+use crate::selector::{FieldSelector, LabelSelector};
+use crate::status::{ApiError, ApiResult};
+use crate::store::{Stored, View};
+use crate::table;
+
+/// Which objects of a kind a list or a watch is about.
+#[derive(Debug, Clone)]
+pub(super) struct Selection {
+    /// Keys start with this: a namespace, or nothing.
+    pub prefix: String,
+    pub labels: LabelSelector,
+    pub fields: FieldSelector,
+}
+
+impl Selection {
+    pub(super) fn parse(call: &Call, kind: &Kind) -> ApiResult<Self> {
+        let mut fields = FieldSelector::parse(kind, call.query.text("fieldSelector"))?;
+        if let Some(name) = &call.route.name {
+            fields = FieldSelector::parse(kind, &format!("metadata.name={name}"))?;
+        }
+        let prefix = call.route.namespace.as_ref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
+        Ok(Self { prefix, labels: LabelSelector::parse(call.query.text("labelSelector"))?, fields })
+    }
+
+    pub(super) fn matches(&self, kind: &Kind, stored: &Stored) -> bool {
+        stored.key.starts_with(&self.prefix)
+            && self.labels.matches(&stored.labels)
+            && (self.fields.is_everything() || self.matches_fields(kind, stored))
+    }
+
+    fn matches_fields(&self, kind: &Kind, stored: &Stored) -> bool {
+        // A name can be told by the key; anything else needs the object.
+        if let Some(name) = self.fields.exact_name()
+            && stored.key.rsplit('/').next() != Some(name)
+        {
+            return false;
+        }
+        self.fields.matches(&present(kind, stored))
+    }
+}
+
+/// Where a paged list goes on.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Continue {
+    v: String,
+    rv: u64,
+    start: String,
+}
+
+impl Continue {
+    fn encode(rv: u64, start: String) -> String {
+        let token = json!({ "v": "meta.k8s.io/v1", "rv": rv, "start": start });
+        URL_SAFE_NO_PAD.encode(token.to_string())
+    }
+
+    fn decode(text: &str) -> ApiResult<Self> {
+        let bytes = URL_SAFE_NO_PAD.decode(text).ok();
+        let token = bytes.and_then(|bytes| serde_json::from_slice::<Self>(&bytes).ok());
+        token.filter(|token| token.v == "meta.k8s.io/v1").ok_or_else(|| {
+            ApiError::bad_request("continue key is not valid: the token is not one that this server gave")
+        })
+    }
+}
+
+/// `resourceVersion` of a request: none, or a number. `0` means any.
+pub(super) fn asked_revision(call: &Call) -> ApiResult<Option<u64>> {
+    let text = call.query.text("resourceVersion");
+    if text.is_empty() {
+        return Ok(None);
+    }
+    text.parse().map(Some).map_err(|_| {
+        let detail = format!("strconv.ParseUint: parsing {text:?}: invalid syntax");
+        let field = crate::status::FieldError::invalid("resourceVersion", &json!(text), detail);
+        ApiError::bad_request(field.to_string())
+    })
+}
+
+impl Registry {
+    pub(super) async fn get(&self, call: &Call, kind: &Kind) -> ApiResult<Reply> {
+        self.view_at_least(asked_revision(call)?).await?;
+        let stored = self.stored(kind, call.route.namespace(), call.route.name())?;
+        if call.accept == Accept::Object && is_verbatim(kind) {
+            return Ok(Reply::bytes(StatusCode::OK, "application/json", stored.json.clone()));
+        }
+        Self::reply(call, kind, present(kind, &stored), false)
+    }
+
+    /// The object as it is now, or 404.
+    pub(crate) fn stored(&self, kind: &Kind, namespace: &str, name: &str) -> ApiResult<Arc<Stored>> {
+        let view = self.store.view();
+        view.get(&kind.storage, &key(namespace, name)).cloned().ok_or_else(|| kind.not_found(name))
+    }
+
+    /// The newest view, once it has reached what the client has already seen.
+    pub(super) async fn view_at_least(&self, revision: Option<u64>) -> ApiResult<Arc<View>> {
+        let asked = revision.unwrap_or_default();
+        if self.store.view().revision < asked && !self.store.reaches(asked).await {
+            return Err(ApiError::too_large_resource_version(asked, self.store.view().revision));
+        }
+        Ok(self.store.view())
+    }
+
+    pub(super) async fn list(&self, call: &Call, kind: &Kind) -> ApiResult<Reply> {
+        let selection = Selection::parse(call, kind)?;
+        let limit = call.query.number("limit")?.filter(|limit| *limit > 0).map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
+        let token = call.query.get("continue").filter(|text| !text.is_empty()).map(Continue::decode).transpose()?;
+        let (view, start) = match &token {
+            Some(token) => (self.snapshot(token.rv, || Self::expired_page(token))?, token.start.as_str()),
+            None => (self.view_for_list(call).await?, ""),
+        };
+        let mut page: Vec<&Arc<Stored>> = Vec::new();
+        let mut rest = view.scan(&kind.storage, &selection.prefix, start).filter(|stored| selection.matches(kind, stored));
+        let mut next = None;
+        for stored in rest.by_ref() {
+            if limit.is_some_and(|limit| page.len() >= limit) {
+                next = Some(stored);
+                break;
+            }
+            page.push(stored);
+        }
+        let mut meta = json!({ "resourceVersion": view.revision.to_string() });
+        if let Some(next) = next {
+            meta["continue"] = Continue::encode(view.revision, next.key.to_string()).into();
+            if selection.labels.is_everything() && selection.fields.is_everything() {
+                meta["remainingItemCount"] = (rest.count() + 1).into();
+            }
+            self.snapshots.keep(&view);
+        }
+        Self::list_reply(call, kind, &page, &meta)
+    }
+
+    async fn view_for_list(&self, call: &Call) -> ApiResult<Arc<View>> {
+        let asked = asked_revision(call)?;
+        match (call.query.text("resourceVersionMatch"), asked) {
+            ("", asked) | ("NotOlderThan", asked @ Some(_)) => self.view_at_least(asked).await,
+            ("Exact", Some(revision)) if revision > 0 => {
+                let newest = self.view_at_least(Some(revision)).await?;
+                if newest.revision == revision {
+                    return Ok(newest);
+                }
+                let gone = || ApiError::expired("The resourceVersion for the provided list is too old.");
+                self.snapshot(revision, gone)
+            }
+            ("Exact" | "NotOlderThan", _) => Err(invalid_match(
+                "resourceVersionMatch is forbidden unless resourceVersion is provided",
+            )),
+            (other, _) => Err(invalid_match(&format!("{other:?} is not a supported resourceVersionMatch"))),
+        }
+    }
+
+    fn snapshot(&self, revision: u64, gone: impl FnOnce() -> ApiError) -> ApiResult<Arc<View>> {
+        let newest = self.store.view();
+        if newest.revision == revision { Ok(newest) } else { self.snapshots.at(revision).ok_or_else(gone) }
+    }
+
+    fn expired_page(_token: &Continue) -> ApiError {
+        ApiError::expired(
+            "The provided continue parameter is too old to display a consistent list result. You must start a new list without the continue parameter.",
+        )
+    }
+
+    fn list_reply(call: &Call, kind: &Kind, page: &[&Arc<Stored>], meta: &Value) -> ApiResult<Reply> {
+        match call.accept {
+            Accept::Object if is_verbatim(kind) => {
+                let items = page.iter().map(|stored| stored.json.as_ref());
+                Ok(joined_list(&kind.api_version(), &kind.list_kind, meta, items))
+            }
+            Accept::Object => {
+                let items: Vec<String> = page.iter().map(|stored| present(kind, stored).to_string()).collect();
+                Ok(joined_list(&kind.api_version(), &kind.list_kind, meta, items.iter().map(String::as_bytes)))
+            }
+            Accept::PartialMetadata => {
+                let items: Vec<String> =
+                    page.iter().map(|stored| table::partial_metadata(&present(kind, stored)).to_string()).collect();
+                let items = items.iter().map(String::as_bytes);
+                Ok(joined_list("meta.k8s.io/v1", "PartialObjectMetadataList", meta, items))
+            }
+            Accept::Table => {
+                let objects: Vec<Value> = page.iter().map(|stored| present(kind, stored)).collect();
+                let include = include_object(call.query.text("includeObject"))?;
+                Ok(Reply::json(StatusCode::OK, &table::render(kind, &objects, meta, include, true)))
+            }
+        }
+    }
+}
+
+/// A list from items that are JSON already: ten thousand objects are a copy, not a serialisation.
+fn joined_list<'a>(api_version: &str, kind: &str, meta: &Value, items: impl Iterator<Item = &'a [u8]>) -> Reply {
+    let head = json!({ "apiVersion": api_version, "kind": kind, "metadata": meta }).to_string();
+    let mut body = BytesMut::with_capacity(4096);
+    body.put_slice(&head.as_bytes()[..head.len() - 1]);
+    body.put_slice(b",\"items\":[");
+    for (index, item) in items.enumerate() {
+        if index > 0 {
+            body.put_u8(b',');
+        }
+        body.put_slice(item);
+    }
+    body.put_slice(b"]}");
+    Reply::bytes(StatusCode::OK, "application/json", body.freeze())
+}
+
+fn invalid_match(detail: &str) -> ApiError {
+    let field = crate::status::FieldError::forbidden("resourceVersionMatch", detail);
+    ApiError::invalid("meta.k8s.io", "ListOptions", "", vec![field])
+}

@@ -1,0 +1,68 @@
+//! Questions about access: answered, never stored.
+//!
+//! Every authenticated user may do everything here; roles are kept for the real server, which evaluates them.
+
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use super::{Registry, Verb};
+use crate::body;
+use crate::http::Call;
+use crate::http::reply::Reply;
+use crate::kinds::Kind;
+use crate::object;
+use crate::status::{ApiError, ApiResult};
+
+const TOKEN_SECONDS: i64 = 3600;
+
+impl Registry {
+    pub(super) fn review(&self, call: &Call, kind: &Kind) -> ApiResult<Reply> {
+        let mut review = body::decode(&call.content_type, &call.body)?.value;
+        let everything = json!({ "verbs": ["*"], "apiGroups": ["*"], "resources": ["*"] });
+        let status = match kind.kind.as_str() {
+            "SelfSubjectReview" => json!({ "userInfo": call.user.to_value() }),
+            "TokenReview" => self.token_review(review["spec"]["token"].as_str().unwrap_or_default()),
+            "SelfSubjectRulesReview" => json!({
+                "resourceRules": [everything], "incomplete": false,
+                "nonResourceRules": [{ "verbs": ["*"], "nonResourceURLs": ["*"] }],
+            }),
+            _ => json!({ "allowed": true, "reason": "every authenticated user is allowed on this server" }),
+        };
+        let map = object::as_map_mut(&mut review);
+        map.insert("apiVersion".into(), kind.api_version().into());
+        map.insert("kind".into(), kind.kind.clone().into());
+        map.insert("status".into(), status);
+        object::set_meta(&mut review, "creationTimestamp", Value::Null);
+        Ok(Reply::json(StatusCode::CREATED, &review))
+    }
+
+    fn token_review(&self, token: &str) -> Value {
+        match self.auth.bearer(token) {
+            Some(user) => json!({ "authenticated": true, "user": user.to_value() }),
+            None => json!({ "authenticated": false, "error": "the token is not one that this server gave, or it has expired" }),
+        }
+    }
+
+    /// `POST serviceaccounts/NAME/token`.
+    pub(super) fn token(&self, call: &Call, kind: &Kind) -> ApiResult<Reply> {
+        if call.verb != Verb::Create {
+            return Err(ApiError::method_not_allowed());
+        }
+        let account = self.stored(kind, call.route.namespace(), call.route.name())?.value();
+        let mut request = body::decode(&call.content_type, &call.body)?.value;
+        let seconds = request["spec"]["expirationSeconds"].as_i64().unwrap_or(TOKEN_SECONDS).max(600);
+        let expires = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(seconds);
+        let (namespace, name) = (object::namespace(&account), object::name(&account));
+        let token = self.auth.issue(namespace, name, object::uid(&account), expires)?;
+        let map = object::as_map_mut(&mut request);
+        map.insert("apiVersion".into(), "authentication.k8s.io/v1".into());
+        map.insert("kind".into(), "TokenRequest".into());
+        map.insert("status".into(), json!({
+            "token": token, "expirationTimestamp": expires.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+        }));
+        object::set_path(&mut request, "spec.expirationSeconds", seconds.into());
+        object::set_meta(&mut request, "name", name.into());
+        object::set_meta(&mut request, "namespace", namespace.into());
+        Ok(Reply::json(StatusCode::CREATED, &request))
+    }
+}

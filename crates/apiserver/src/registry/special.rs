@@ -1,0 +1,65 @@
+//! The few rules that need more than the object itself: definitions, and addresses of services.
+
+use std::net::Ipv4Addr;
+
+use serde_json::{Value, json};
+
+use super::Registry;
+use crate::kinds::Kind;
+use crate::object;
+use crate::status::ApiResult;
+use crate::crd;
+
+/// Services get an address from here: the usual range of a cluster.
+const SERVICE_NETWORK: u32 = u32::from_be_bytes([10, 96, 0, 0]);
+const SERVICE_BITS: u32 = 12;
+
+pub(super) fn prepare_create(registry: &Registry, kind: &Kind, object: &mut Value) -> ApiResult<()> {
+    match kind.storage.as_ref() {
+        "services" => {
+            assign_cluster_ip(registry, object);
+            Ok(())
+        }
+        crd::PLACE => {
+            crd::default(object);
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn check(_registry: &Registry, kind: &Kind, new: &Value, old: Option<&Value>) -> ApiResult<()> {
+    if kind.storage.as_ref() != crd::PLACE {
+        return Ok(());
+    }
+    let errors = crd::validate(new, old);
+    if errors.is_empty() { Ok(()) } else { Err(kind.invalid(object::name(new), errors)) }
+}
+
+/// A free address of the service network; headless and external services have none.
+fn assign_cluster_ip(registry: &Registry, service: &mut Value) {
+    let spec = &service["spec"];
+    let given = spec["clusterIP"].as_str().unwrap_or_default();
+    if spec["type"] == "ExternalName" {
+        return;
+    }
+    let address = if given.is_empty() {
+        let view = registry.store.view();
+        let taken: std::collections::HashSet<String> = view
+            .scan("services", "", "")
+            .filter_map(|stored| stored.value()["spec"]["clusterIP"].as_str().map(str::to_owned))
+            .collect();
+        // 0 is the network, 1 the API's own service, 10 by custom the DNS.
+        let free = (11..1 << (32 - SERVICE_BITS)).map(|host| Ipv4Addr::from(SERVICE_NETWORK + host).to_string());
+        match free.into_iter().find(|address| !taken.contains(address)) {
+            Some(address) => address,
+            None => return,
+        }
+    } else {
+        given.to_owned()
+    };
+    object::set_path(service, "spec.clusterIP", address.clone().into());
+    if service["spec"]["clusterIPs"].as_array().is_none_or(Vec::is_empty) {
+        object::set_path(service, "spec.clusterIPs", json!([address]));
+    }
+}

@@ -1,0 +1,294 @@
+//! The road of every write: decode, prune, default, admit, validate, commit. Creation is the whole of it once.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::{Registry, absorb, key, metadata, present, special};
+use crate::admission::Review;
+use crate::apply::{self, Writer};
+use crate::http::Call;
+use crate::http::query::FieldValidation;
+use crate::http::reply::Reply;
+use crate::kinds::{Kind, strategy};
+use crate::schema::{cel, defaults, prune, validate};
+use crate::status::{ApiError, ApiResult};
+use crate::store::{Desired, Expect, Write, WriteError};
+use crate::{body, object};
+
+/// What stays the same while a write is tried.
+pub(super) struct Intent<'a> {
+    pub call: &'a Call,
+    pub kind: &'a Arc<Kind>,
+    pub dry_run: bool,
+    pub validation: FieldValidation,
+    pub manager: String,
+    pub now: String,
+}
+
+/// What a write led to.
+pub(super) struct Outcome {
+    pub object: Value,
+    pub created: bool,
+    pub warnings: Vec<String>,
+}
+
+/// Characters of generated names: no vowels, so that they form no words.
+const NAME_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+const GENERATED: usize = 5;
+
+impl<'a> Intent<'a> {
+    pub(super) fn new(call: &'a Call, kind: &'a Arc<Kind>) -> ApiResult<Self> {
+        let named = call.query.text("fieldManager");
+        // Without a name given, the program that calls is the manager.
+        let agent = call.user_agent.split('/').next().unwrap_or_default();
+        let manager = if named.is_empty() { agent } else { named };
+        let manager = if manager.is_empty() { "unknown" } else { manager };
+        Ok(Self {
+            call,
+            kind,
+            dry_run: call.query.dry_run()?,
+            validation: call.query.field_validation()?,
+            manager: manager.chars().take(128).collect(),
+            now: object::now(),
+        })
+    }
+
+    pub(super) fn writer<'b>(&'b self, api_version: &'b str) -> Writer<'b> {
+        Writer { manager: &self.manager, api_version, subresource: &self.call.route.subresource, now: &self.now }
+    }
+
+    /// Drops what the schema does not know and fills in defaults. Returns warnings, or refuses when asked to be strict.
+    pub(super) fn normalise(&self, object: &mut Value, duplicates: &[String]) -> ApiResult<Vec<String>> {
+        let schema = self.kind.schema.get();
+        let unknown = prune::prune(schema, object);
+        defaults::apply(schema, object);
+        let complaints: Vec<String> = unknown
+            .iter()
+            .map(|path| format!("unknown field {path:?}"))
+            .chain(duplicates.iter().map(|path| format!("duplicate field {path:?}")))
+            .collect();
+        match self.validation {
+            FieldValidation::Ignore => Ok(Vec::new()),
+            FieldValidation::Warn => Ok(complaints),
+            FieldValidation::Strict if complaints.is_empty() => Ok(complaints),
+            FieldValidation::Strict => Err(ApiError::bad_request(format!(
+                "{kind} in version {version:?} cannot be handled as a {kind}: strict decoding error: {}",
+                complaints.join(", "),
+                kind = self.kind.kind,
+                version = self.kind.version,
+            ))),
+        }
+    }
+}
+
+impl Registry {
+    pub(super) async fn create(&self, call: &Call, kind: &Arc<Kind>) -> ApiResult<Reply> {
+        let intent = Intent::new(call, kind)?;
+        let decoded = body::decode(&call.content_type, &call.body)?;
+        check_type(kind, &decoded.value)?;
+        let outcome = self.create_object(&intent, decoded.value, &decoded.duplicates).await?;
+        Self::outcome_reply(&intent, outcome)
+    }
+
+    pub(super) fn outcome_reply(intent: &Intent<'_>, outcome: Outcome) -> ApiResult<Reply> {
+        let mut warnings = outcome.warnings;
+        warnings.extend(intent.kind.custom.as_ref().and_then(|custom| custom.deprecation_warning.clone()));
+        let reply = Self::reply(intent.call, intent.kind, outcome.object, outcome.created)?;
+        Ok(reply.with_warnings(warnings))
+    }
+
+    /// Creates an object that may or may not have passed [`apply::apply`] before (then it has managedFields).
+    pub(super) async fn create_object(&self, intent: &Intent<'_>, mut object: Value, duplicates: &[String]) -> ApiResult<Outcome> {
+        let kind = intent.kind;
+        let namespace = intent.call.route.namespace();
+        metadata::place(kind, &mut object, namespace)?;
+        let mut warnings = intent.normalise(&mut object, duplicates)?;
+        metadata::check_new(kind, &object)?;
+        if kind.status && !kind.traits.keeps_status_on_create {
+            object::as_map_mut(&mut object).remove("status");
+        }
+        metadata::stamp_new(kind, &mut object, &intent.now);
+        let api_version = kind.api_version();
+        if intent.call.content_type.starts_with("application/apply-patch") {
+            // The apply recorded who owns what.
+        } else {
+            apply::record_update(kind.schema.get(), None, &mut object, &intent.writer(&api_version));
+        }
+        self.check_namespace(kind, &object, namespace)?;
+        let generated = object::name(&object).is_empty();
+        for _ in 0..8 {
+            let mut candidate = object.clone();
+            if generated {
+                generate_name(&mut candidate);
+            }
+            let result = self.admit_and_insert(intent, candidate, &mut warnings).await;
+            match result {
+                Err(error) if generated && error.reason == "AlreadyExists" => {}
+                Err(error) => return Err(error),
+                Ok(object) => return Ok(Outcome { object, created: true, warnings }),
+            }
+        }
+        let prefix = object::meta_str(&object, "generateName");
+        Err(kind.already_exists(prefix).retry_after(1))
+    }
+
+    async fn admit_and_insert(&self, intent: &Intent<'_>, object: Value, warnings: &mut Vec<String>) -> ApiResult<Value> {
+        let kind = intent.kind;
+        let mut review = self.review_of(intent, "CREATE", object, Value::Null);
+        let before = self.webhooks_apply().then(|| review.object.clone());
+        self.mutate(&mut review, warnings).await?;
+        if before.is_some_and(|before| before != review.object) {
+            prune::prune(kind.schema.get(), &mut review.object);
+            defaults::apply(kind.schema.get(), &mut review.object);
+        }
+        strategy::prepare_create(kind, &mut review.object);
+        special::prepare_create(self, kind, &mut review.object)?;
+        check(kind, &review.object, None)?;
+        special::check(self, kind, &review.object, None)?;
+        self.validate(&review, warnings).await?;
+        let object = review.object;
+        let key = key(object::namespace(&object), object::name(&object));
+        if intent.dry_run {
+            return match self.store.view().get(&kind.storage, &key) {
+                Some(_) => Err(kind.already_exists(object::name(&object))),
+                None => Ok(object),
+            };
+        }
+        let name = object::name(&object).to_owned();
+        let write = Write {
+            place: kind.storage.clone(),
+            key,
+            expect: Expect::Absent,
+            change: Desired::Put(absorb(kind, object)?),
+        };
+        match self.store.commit(write).await {
+            Ok(stored) => Ok(present(kind, &stored)),
+            Err(WriteError::Changed { .. }) => Err(kind.already_exists(&name)),
+            Err(error @ WriteError::Failed(_)) => Err(ApiError::internal(error)),
+        }
+    }
+
+    /// Objects live in a namespace that exists and is not going away.
+    fn check_namespace(&self, kind: &Kind, object: &Value, namespace: &str) -> ApiResult<()> {
+        if !kind.namespaced {
+            return Ok(());
+        }
+        let view = self.store.view();
+        let stored = view.get("namespaces", namespace);
+        let found = stored.ok_or_else(|| ApiError::not_found("", "namespaces", namespace))?.value();
+        if object::is_being_deleted(&found) {
+            let name = object::name(object);
+            return Err(ApiError::namespace_terminating(&kind.group, &kind.plural, name, namespace));
+        }
+        Ok(())
+    }
+
+    /// Whether any webhook is configured at all.
+    pub(super) fn webhooks_apply(&self) -> bool {
+        let view = self.store.view();
+        view.count(MUTATING) + view.count(VALIDATING) > 0
+    }
+
+    pub(super) fn review_of<'a>(&self, intent: &'a Intent<'_>, operation: &'static str, object: Value, old_object: Value) -> Review<'a> {
+        let route = &intent.call.route;
+        let option_kind = match operation {
+            "CREATE" => "CreateOptions",
+            "DELETE" => "DeleteOptions",
+            _ if intent.call.verb == super::Verb::Patch => "PatchOptions",
+            _ => "UpdateOptions",
+        };
+        let mut options = json!({ "kind": option_kind, "apiVersion": "meta.k8s.io/v1" });
+        if intent.dry_run {
+            options["dryRun"] = json!(["All"]);
+        }
+        if !intent.call.query.text("fieldManager").is_empty() {
+            options["fieldManager"] = json!(intent.manager);
+        }
+        let namespace_name = if intent.kind.storage.as_ref() == "namespaces" { route.name() } else { route.namespace() };
+        let namespace_object = self.store.view().get("namespaces", namespace_name).map(|stored| stored.value());
+        Review {
+            kind: intent.kind,
+            subresource: &route.subresource,
+            operation,
+            namespace: route.namespace(),
+            name: route.name(),
+            object,
+            old_object,
+            options,
+            dry_run: intent.dry_run,
+            user: intent.call.user.to_value(),
+            namespace_object,
+        }
+    }
+
+    pub(super) async fn mutate(&self, review: &mut Review<'_>, warnings: &mut Vec<String>) -> ApiResult<()> {
+        let configurations = self.configurations(MUTATING);
+        if !configurations.is_empty() {
+            warnings.extend(self.webhooks.mutate(&configurations, review).await?);
+        }
+        Ok(())
+    }
+
+    pub(super) async fn validate(&self, review: &Review<'_>, warnings: &mut Vec<String>) -> ApiResult<()> {
+        let configurations = self.configurations(VALIDATING);
+        if !configurations.is_empty() {
+            warnings.extend(self.webhooks.validate(&configurations, review).await?);
+        }
+        Ok(())
+    }
+
+    fn configurations(&self, place: &str) -> Vec<Value> {
+        self.store.view().scan(place, "", "").map(|stored| stored.value()).collect()
+    }
+}
+
+const MUTATING: &str = "admissionregistration.k8s.io/mutatingwebhookconfigurations";
+const VALIDATING: &str = "admissionregistration.k8s.io/validatingwebhookconfigurations";
+
+/// Every rule that an object must keep, in one answer.
+pub(super) fn check(kind: &Kind, new: &Value, old: Option<&Value>) -> ApiResult<()> {
+    let schema = kind.schema.get();
+    let mut errors = metadata::validate(kind, new, old);
+    let broken = validate::validate(schema, new, old);
+    if broken.is_empty() {
+        errors.extend(cel::validate(schema, new, old));
+        errors.extend(strategy::validate(kind, new, old));
+    }
+    errors.extend(broken);
+    if errors.is_empty() { Ok(()) } else { Err(kind.invalid(object::name(new), errors)) }
+}
+
+/// The body is an object of the kind that the URL names.
+pub(super) fn check_type(kind: &Kind, object: &Value) -> ApiResult<()> {
+    let given = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
+    let (api_version, name) = (given("apiVersion"), given("kind"));
+    if !object.is_object() {
+        return Err(ApiError::bad_request(format!("the body of the request is not a {} object", kind.kind)));
+    }
+    let wrong_version = !api_version.is_empty() && api_version != kind.api_version();
+    let wrong_kind = !name.is_empty() && name != kind.kind;
+    if wrong_version || wrong_kind {
+        let message = format!(
+            "the API version in the data ({api_version}) does not match the expected API version ({})",
+            kind.api_version()
+        );
+        let other = format!("{name} in version {:?} cannot be handled as a {}: no kind {name:?} is registered", kind.version, kind.kind);
+        return Err(ApiError::bad_request(if wrong_version { message } else { other }));
+    }
+    if kind.custom.is_some() && (api_version.is_empty() || name.is_empty()) {
+        let missing = if name.is_empty() { "Kind" } else { "apiVersion" };
+        return Err(ApiError::bad_request(format!("Object '{missing}' is missing in '{object}'")));
+    }
+    Ok(())
+}
+
+fn generate_name(object: &mut Value) {
+    let prefix: String = object::meta_str(object, "generateName").chars().take(63 - GENERATED).collect();
+    let random = uuid::Uuid::new_v4();
+    let suffix = random.as_bytes().iter().take(GENERATED).map(|byte| {
+        char::from(NAME_ALPHABET[usize::from(*byte) % NAME_ALPHABET.len()])
+    });
+    let name: String = prefix.chars().chain(suffix).collect();
+    object::set_meta(object, "name", name.into());
+}
