@@ -23,8 +23,8 @@ test: setup fmt-check lint rust kubectl kube-rs fuzz ## everything that can be c
 test-kubernetes: ## the same tests on the real kube-apiserver (built on first use; needs Go)
 	@tools/setup kubernetes
 	GODWIT_TEST_SERVER=kubernetes $(CARGO) test --locked -p apiserver --test '*'
-	$(call on_real_server,kubectl,tests/kubectl/run)
-	$(call on_real_server,kube-rs,tests/kube-rs/run)
+	$(call on_real_server,tests/kubectl/run)
+	$(call on_real_server,tests/kube-rs/run)
 
 bench: build ## the embedded API server beside the real one
 	@tools/setup kubernetes
@@ -32,7 +32,7 @@ bench: build ## the embedded API server beside the real one
 
 record: ## write the expectations of the kubectl suite anew, from the real server
 	@tools/setup kubernetes
-	$(call on_real_server,record,tests/kubectl/run --record)
+	$(call on_real_server,tests/kubectl/run --record)
 
 fmt: ## format the code
 	$(CARGO) fmt --all
@@ -67,4 +67,4 @@ fuzz:
 
 # Both run a suite with the kubeconfig of a server that lives only as long as the suite runs.
 on_our_server = GODWIT_BIN=$(target)/debug/godwit tools/with-apiserver sh -c '$(1) "$$KUBECONFIG"'
-on_real_server = scratch=$$(mktemp -d) && { tools/kubernetes/control-plane run "$$scratch/$(1)" -- sh -c '$(2) "$$KUBECONFIG"'; status=$$?; rm -rf "$$scratch"; exit $$status; }
+on_real_server = tools/kubernetes/control-plane run -- sh -c '$(1) "$$KUBECONFIG"'
