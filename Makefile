@@ -1,0 +1,70 @@
+# Every way to build and check the project, in one place. CI runs `make test`, and nothing else.
+
+CARGO ?= cargo
+target := $(or $(CARGO_TARGET_DIR),target)
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help setup build demo test bench test-kubernetes record fmt fmt-check lint rust kubectl kube-rs fuzz clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## provide what the build and the tests need; does nothing when all is there
+	@tools/setup
+
+build: setup ## release binaries, into target/release
+	$(CARGO) build --release --locked -p godwit
+
+demo: build ## the embedded API server, shown with kubectl
+	GODWIT_BIN=$(target)/release/godwit tools/demo
+
+test: setup fmt-check lint rust kubectl kube-rs fuzz ## everything that can be checked on this machine alone
+
+test-kubernetes: ## the same tests on the real kube-apiserver (built on first use; needs Go)
+	@tools/setup kubernetes
+	GODWIT_TEST_SERVER=kubernetes $(CARGO) test --locked -p apiserver --test '*'
+	$(call on_real_server,tests/kubectl/run)
+	$(call on_real_server,tests/kube-rs/run)
+
+bench: build ## the embedded API server beside the real one
+	@tools/setup kubernetes
+	GODWIT_BIN=$(target)/release/godwit $(CARGO) run --release --locked -p bench-apiserver
+
+record: ## write the expectations of the kubectl suite anew, from the real server
+	@tools/setup kubernetes
+	$(call on_real_server,tests/kubectl/run --record)
+
+fmt: ## format the code
+	$(CARGO) fmt --all
+
+lint: ## clippy and shellcheck, warnings are errors
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	shellcheck -x $(shell grep -rlE '^#!/usr/bin/env bash' tools tests .ci)
+
+clean: ## remove what was built here (the cache of tools/setup stays)
+	$(CARGO) clean
+
+# --- parts of `make test` ------------------------------------------------------------------------------------------------------------
+
+fmt-check:
+	$(CARGO) fmt --all --check
+
+# The tests start the program itself, so it is built first.
+rust:
+	$(CARGO) build --locked -p godwit
+	$(CARGO) test --locked --workspace
+
+kubectl: # the kubectl suite on our server
+	$(CARGO) build --locked -p godwit
+	$(call on_our_server,tests/kubectl/run)
+
+kube-rs: # kube-rs' own tests on our server
+	$(CARGO) build --locked -p godwit
+	$(call on_our_server,tests/kube-rs/run)
+
+fuzz:
+	@if [ -x tools/fuzz ]; then tools/fuzz; else echo "fuzz: not run: there is no tools/fuzz"; fi
+
+# Both run a suite with the kubeconfig of a server that lives only as long as the suite runs.
+on_our_server = GODWIT_BIN=$(target)/debug/godwit tools/with-apiserver sh -c '$(1) "$$KUBECONFIG"'
+on_real_server = tools/kubernetes/control-plane run -- sh -c '$(1) "$$KUBECONFIG"'
