@@ -1,7 +1,22 @@
-//! Objects as rows: the `Table` that kubectl prints.
-use serde_json::Value;
+//! Objects as rows: the `Table` that kubectl prints, and `PartialObjectMetadata`.
+//!
+//! Owns what a cell says, for every kind: a column is a path into the object ([`path`]), and its type says how the
+//! value found there is written. Must never fail: a path that cannot be read or leads nowhere is an empty cell.
+//! Rows keep the order of the objects.
 
-use crate::kinds::Kind;
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use crate::kinds::{Column, Kind};
+use crate::object;
+use crate::status::{ApiError, ApiResult};
+use path::Path;
+
+mod path;
+
+const NAME_DESCRIPTION: &str = "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a client to request the generation of an appropriate name automatically. Name is primarily intended for creation idempotence and configuration definition. Cannot be updated. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names";
+
+const AGE_DESCRIPTION: &str = "CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed to be set in happens-before order across separate operations. Clients may not set this value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
 
 /// How much of each object a row carries.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -12,18 +27,183 @@ pub enum IncludeObject {
     Object,
 }
 
+impl IncludeObject {
+    /// From the query parameter `includeObject`.
+    pub fn parse(text: &str) -> ApiResult<Self> {
+        match text {
+            "" | "Metadata" => Ok(Self::Metadata),
+            "None" => Ok(Self::None),
+            "Object" => Ok(Self::Object),
+            other => Err(ApiError::bad_request(format!(
+                "Unable to convert to Table as requested: includeObject: Invalid value: {other:?}: must be 'Metadata', 'Object', 'None', or empty"
+            ))),
+        }
+    }
+}
+
 /// A `Table` of these objects. `list_meta` is the list's metadata; in a watch only the first event has column definitions.
 pub fn render(
-    _kind: &Kind,
-    _objects: &[Value],
-    _list_meta: &Value,
-    _include: IncludeObject,
-    _with_columns: bool,
+    kind: &Kind,
+    objects: &[Value],
+    list_meta: &Value,
+    include: IncludeObject,
+    with_columns: bool,
 ) -> Value {
-    todo!()
+    render_at(Timestamp::now(), kind, objects, list_meta, include, with_columns)
+}
+
+fn render_at(
+    now: Timestamp,
+    kind: &Kind,
+    objects: &[Value],
+    list_meta: &Value,
+    include: IncludeObject,
+    with_columns: bool,
+) -> Value {
+    let age = [age_column()];
+    let columns = if kind.columns.is_empty() {
+        &age
+    } else {
+        kind.columns.as_slice()
+    };
+    let paths: Vec<Option<Path>> = columns.iter().map(|column| Path::parse(&column.path)).collect();
+    let rows: Vec<Value> = objects
+        .iter()
+        .map(|object| {
+            let found = columns.iter().zip(&paths).map(|(column, path)| {
+                let value = path.as_ref().and_then(|path| path.first(object));
+                value.map_or(Value::Null, |value| cell(&column.kind, value, now))
+            });
+            let cells: Vec<Value> = std::iter::once(json!(object::name(object)))
+                .chain(found)
+                .collect();
+            json!({"cells": cells, "object": included(object, include)})
+        })
+        .collect();
+    let definitions = with_columns.then(|| {
+        let all: Vec<Value> = std::iter::once(name_definition())
+            .chain(columns.iter().map(definition))
+            .collect();
+        all
+    });
+    json!({
+        "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": list_meta,
+        "columnDefinitions": definitions, "rows": rows,
+    })
 }
 
 /// `PartialObjectMetadata` of an object.
-pub fn partial_metadata(_object: &Value) -> Value {
-    todo!()
+pub fn partial_metadata(object: &Value) -> Value {
+    let metadata = object
+        .get("metadata")
+        .cloned()
+        .unwrap_or_else(|| Value::Object(Map::new()));
+    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
 }
+
+/// `PartialObjectMetadataList` of these objects.
+pub fn partial_metadata_list(objects: &[Value], list_meta: &Value) -> Value {
+    let items: Vec<Value> = objects.iter().map(partial_metadata).collect();
+    json!({
+        "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1",
+        "metadata": list_meta, "items": items,
+    })
+}
+
+fn included(object: &Value, include: IncludeObject) -> Value {
+    match include {
+        IncludeObject::None => Value::Null,
+        IncludeObject::Metadata => partial_metadata(object),
+        IncludeObject::Object => object.clone(),
+    }
+}
+
+/// The only column, after the name, of a kind that declares none.
+fn age_column() -> Column {
+    Column {
+        name: "Age".into(),
+        kind: "date".into(),
+        format: String::new(),
+        description: AGE_DESCRIPTION.into(),
+        priority: 0,
+        path: ".metadata.creationTimestamp".into(),
+    }
+}
+
+fn name_definition() -> Value {
+    json!({
+        "name": "Name", "type": "string", "format": "name",
+        "description": NAME_DESCRIPTION, "priority": 0,
+    })
+}
+
+fn definition(column: &Column) -> Value {
+    let description = if column.description.is_empty() {
+        format!(
+            "Custom resource definition column (in JSONPath format): {}",
+            column.path
+        )
+    } else {
+        column.description.clone()
+    };
+    json!({
+        "name": column.name, "type": column.kind, "format": column.format,
+        "description": description, "priority": column.priority,
+    })
+}
+
+/// A value as its column's type shows it; a value of another type is an empty cell, but anything has a text.
+fn cell(kind: &str, value: &Value, now: Timestamp) -> Value {
+    match (kind, value) {
+        (_, Value::Null) => Value::Null,
+        ("integer", Value::Number(number)) => match number.as_i64() {
+            Some(whole) => json!(whole),
+            #[allow(clippy::cast_possible_truncation, reason = "what the real server does")]
+            None => json!(number.as_f64().map(|float| float as i64)),
+        },
+        ("number", Value::Number(_)) | ("boolean", Value::Bool(_)) | ("string", Value::String(_)) => {
+            value.clone()
+        }
+        ("string", other) => json!(other.to_string()),
+        ("date", Value::String(text)) => json!(since(text, now)),
+        _ => Value::Null,
+    }
+}
+
+/// The time since an RFC 3339 time, for people.
+fn since(text: &str, now: Timestamp) -> String {
+    if text.is_empty() {
+        return "<unknown>".into();
+    }
+    match text.parse::<Timestamp>() {
+        Ok(then) => human_duration(now.as_second() - then.as_second()),
+        Err(_) => "<invalid>".into(),
+    }
+}
+
+/// A duration in at most two units, as kubectl prints ages.
+// SWITCH: `kinds::columns::human_duration` when it is there; built-ins' cells come from `kinds::columns::cells`.
+fn human_duration(seconds: i64) -> String {
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    let two = |large: i64, unit: &str, small: i64, small_unit: &str| match small {
+        0 => format!("{large}{unit}"),
+        _ => format!("{large}{unit}{small}{small_unit}"),
+    };
+    match () {
+        // Clocks of two machines may differ a little.
+        () if seconds < -1 => "<invalid>".into(),
+        () if seconds < 0 => "0s".into(),
+        () if seconds < 120 => format!("{seconds}s"),
+        () if minutes < 10 => two(minutes, "m", seconds % 60, "s"),
+        () if minutes < 180 => format!("{minutes}m"),
+        () if hours < 8 => two(hours, "h", minutes % 60, "m"),
+        () if hours < 48 => format!("{hours}h"),
+        () if days < 8 => two(days, "d", hours % 24, "h"),
+        () if days < 2 * 365 => format!("{days}d"),
+        () if days < 8 * 365 => two(days / 365, "y", days % 365, "d"),
+        () => format!("{}y", days / 365),
+    }
+}
+
+#[cfg(test)]
+mod tests;
