@@ -4,6 +4,7 @@
 pub mod admission;
 pub mod apply;
 pub mod body;
+pub mod crd;
 pub mod discovery;
 pub mod kinds;
 pub mod object;
