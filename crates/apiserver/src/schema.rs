@@ -10,10 +10,20 @@ use std::sync::Arc;
 use serde_json::Value;
 
 pub mod cel;
+pub mod correlate;
 pub mod defaults;
+pub(crate) mod dialect;
+pub mod formats;
+pub mod metadata;
+pub mod naming;
+pub mod path;
+pub mod pattern;
 pub mod prune;
 pub mod structural;
+#[cfg(test)]
+mod tests;
 pub mod validate;
+mod wellformed;
 
 /// What is known of one value.
 #[derive(Debug, Clone, Default)]
@@ -35,6 +45,10 @@ pub struct Schema {
     pub patch: PatchStrategy,
     pub constraints: Constraints,
     pub rules: Vec<Rule>,
+    /// Known to have no default here or below: there is nothing to look for.
+    pub without_defaults: bool,
+    /// Known to have no rule here or below.
+    pub without_rules: bool,
 }
 
 /// A schema in place, or a named definition of a built-in type (those may be recursive).
@@ -57,6 +71,22 @@ impl Node {
 impl From<Schema> for Node {
     fn from(schema: Schema) -> Self {
         Self::Inline(Arc::new(schema))
+    }
+}
+
+impl Type {
+    /// The name in the schema language, as messages show it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Any => "",
+            Self::Object => "object",
+            Self::Array => "array",
+            Self::String => "string",
+            Self::Integer => "integer",
+            Self::Number => "number",
+            Self::Boolean => "boolean",
+            Self::IntOrString => "integer,string",
+        }
     }
 }
 
@@ -98,7 +128,7 @@ pub struct PatchStrategy {
 pub struct Constraints {
     pub required: Vec<String>,
     pub options: Vec<Value>,
-    pub pattern: Option<regex::Regex>,
+    pub pattern: Option<pattern::Pattern>,
     pub format: Option<String>,
     pub minimum: Option<Bound>,
     pub maximum: Option<Bound>,
@@ -131,6 +161,8 @@ pub struct Rule {
     pub field_path: Option<String>,
     pub reason: Option<String>,
     pub optional_old_self: bool,
+    /// `rule` compiled once, when the definition was read.
+    pub compiled: Option<Arc<cel::Compiled>>,
 }
 
 impl Schema {

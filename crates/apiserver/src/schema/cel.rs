@@ -1,10 +1,470 @@
 //! `x-kubernetes-validations`: CEL rules of a schema, evaluated with `self` and `oldSelf` correlated.
-use serde_json::Value;
+//!
+//! The engine is `kube-cel`; the walk through schema and object is ours, because the engine's own escapes field names,
+//! correlates list-maps and binds an optional `oldSelf` unlike the real server. Rules are compiled when a definition is
+//! read, never while an object is checked. A fault inside the engine fails the rule, not the server.
 
-use super::Schema;
-use crate::status::FieldError;
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, LazyLock};
+
+use base64::Engine as _;
+use kube_cel::KubeCelExt as _;
+use kube_cel::cel::objects::{Key, Map, OptionalValue};
+use kube_cel::cel::{Context, ExecutionError, Program, Value as Cel};
+use serde_json::{Number, Value, json};
+
+use super::path::{NIL, Path};
+use super::{Rule, Schema, Type, correlate, metadata};
+use crate::status::{FieldError, FieldErrorKind, show};
+
+/// A rule ready to run.
+#[derive(Debug)]
+pub struct Compiled {
+    pub(super) program: Program,
+    message: Option<Program>,
+    pub(super) uses_old_self: bool,
+}
+
+/// Compiles a rule, or says why not.
+pub fn compile(source: &str) -> Result<Compiled, String> {
+    let program = parse(source)?;
+    let uses_old_self = program.references().has_variable("oldSelf");
+    Ok(Compiled {
+        program,
+        message: None,
+        uses_old_self,
+    })
+}
+
+impl Compiled {
+    /// Adds the expression that words the failure.
+    pub fn with_message(mut self, source: &str) -> Result<Self, String> {
+        self.message = Some(parse(source)?);
+        Ok(self)
+    }
+}
+
+fn parse(source: &str) -> Result<Program, String> {
+    match catch_unwind(|| Program::compile(source)) {
+        Ok(parsed) => parsed.map_err(|error| error.to_string()),
+        Err(_) => Err("the expression cannot be parsed".to_owned()),
+    }
+}
+
+/// Every function that a rule may call. Building it is costly; a scope on top of it is not.
+static ENGINE: LazyLock<Context<'static>> = LazyLock::new(|| Context::default().with_all());
+
+/// Whether the engine has a function of this name, be it an operator.
+pub(super) fn is_function(name: &str) -> bool {
+    const MACROS: [&str; 3] = ["has", "optMap", "optFlatMap"];
+    if MACROS.contains(&name) || !name.starts_with(|c: char| c.is_ascii_alphabetic()) {
+        return true;
+    }
+    let Ok(call) = parse(&format!("{name}()")) else {
+        return true;
+    };
+    let outcome = catch_unwind(AssertUnwindSafe(|| call.execute(&ENGINE)));
+    !matches!(outcome, Ok(Err(ExecutionError::UndeclaredReference(_))))
+}
 
 /// Every rule that `new` breaks. Transition rules run only where an old value correlates.
-pub fn validate(_schema: &Schema, _new: &Value, _old: Option<&Value>) -> Vec<FieldError> {
-    Vec::new()
+pub fn validate(schema: &Schema, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    validate_value(schema, new, old, &Path::Root, true)
+}
+
+/// The same for a value that stands at `path`; `is_resource`: it has apiVersion, kind and metadata.
+pub fn validate_value(
+    schema: &Schema,
+    new: &Value,
+    old: Option<&Value>,
+    path: &Path,
+    is_resource: bool,
+) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let before = Before { old, ancestor: None };
+    walk(schema, new, before, path, is_resource, &mut errors);
+    errors
+}
+
+/// What the real server adds when rules were not run because the object is invalid already; `None` if they may run.
+pub fn blocked(errors: &[FieldError]) -> Option<FieldError> {
+    let blocking = |error: &FieldError| {
+        matches!(
+            error.kind,
+            FieldErrorKind::NotSupported
+                | FieldErrorKind::Required
+                | FieldErrorKind::TooLong
+                | FieldErrorKind::TooMany
+                | FieldErrorKind::TypeInvalid
+        )
+    };
+    errors.iter().any(blocking).then(|| {
+        let detail = "some validation rules were not checked because the object was invalid; correct the existing \
+                      errors to complete validation";
+        FieldError::invalid(NIL, &Value::Null, detail)
+    })
+}
+
+/// Both checks of a custom resource in their order: the schema, then, if nothing stands in the way, the rules.
+pub fn validate_all(schema: &Schema, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    let mut errors = super::validate::validate(schema, new, old);
+    if schema.without_rules {
+        return errors;
+    }
+    match blocked(&errors) {
+        Some(notice) => errors.push(notice),
+        None => errors.extend(validate(schema, new, old)),
+    }
+    errors
+}
+
+/// What was there before: the value itself, or the nearest thing around it that correlates.
+#[derive(Clone, Copy)]
+struct Before<'a> {
+    old: Option<&'a Value>,
+    ancestor: Option<(&'a Schema, &'a Value, &'a Value)>,
+}
+
+impl<'a> Before<'a> {
+    fn below(self, schema: &'a Schema, new: &'a Value, old: Option<&'a Value>) -> Self {
+        match self.old {
+            None => self,
+            Some(parent) => Self {
+                old,
+                ancestor: Some((schema, new, parent)),
+            },
+        }
+    }
+
+    /// Whether the client left the value as it was.
+    fn is_unchanged(self, schema: &Schema, new: &Value) -> bool {
+        match (self.old, self.ancestor) {
+            (Some(old), _) => correlate::unchanged(schema, new, old),
+            (None, Some((schema, new, old))) => correlate::unchanged(schema, new, old),
+            (None, None) => false,
+        }
+    }
+}
+
+fn walk<'a>(
+    schema: &'a Schema,
+    new: &'a Value,
+    before: Before<'a>,
+    path: &Path,
+    is_resource: bool,
+    errors: &mut Vec<FieldError>,
+) {
+    // Rules speak of values; that something is null is for the surrounding schema to judge.
+    if schema.without_rules || new.is_null() {
+        return;
+    }
+    if !schema.rules.is_empty() {
+        check_rules(schema, new, before, path, is_resource, errors);
+    }
+    match new {
+        Value::Object(fields) => {
+            let at_root = path.is_root();
+            for (name, value) in fields {
+                let (known, path) = match (schema.properties.get(name), &schema.additional) {
+                    (Some(node), _) => (node.get(), Path::Child(path, name)),
+                    (None, Some(node)) => (node.get(), Path::Key(path, name)),
+                    (None, None) => continue,
+                };
+                // Both sides were converted to the requested version: its name says nothing of what changed.
+                let hidden = at_root && matches!(name.as_str(), "apiVersion" | "kind");
+                let old = if hidden {
+                    None
+                } else {
+                    correlate::field(before.old, name)
+                };
+                let before = before.below(schema, new, old);
+                walk(known, value, before, &path, known.embedded_resource, errors);
+            }
+        }
+        Value::Array(items) => {
+            let Some(element) = schema.element() else { return };
+            for (index, item) in items.iter().enumerate() {
+                let old = correlate::item(schema, before.old, item);
+                let before = before.below(schema, new, old);
+                walk(
+                    element,
+                    item,
+                    before,
+                    &Path::Index(path, index),
+                    element.embedded_resource,
+                    errors,
+                );
+            }
+        }
+        _ => {}
+    }
+}
+
+fn check_rules(
+    schema: &Schema,
+    new: &Value,
+    before: Before,
+    path: &Path,
+    is_resource: bool,
+    errors: &mut Vec<FieldError>,
+) {
+    let old = before.old.filter(|old| !old.is_null());
+    let this = to_cel(schema, new, is_resource);
+    let old_this = old.map(|old| to_cel(schema, old, is_resource));
+    for rule in &schema.rules {
+        let Some(compiled) = &rule.compiled else { continue };
+        if compiled.uses_old_self && old.is_none() && !rule.optional_old_self {
+            continue;
+        }
+        let mut scope = ENGINE.new_inner_scope();
+        scope.add_variable_from_value("self", this.clone());
+        if rule.optional_old_self {
+            let optional = old_this
+                .clone()
+                .map_or_else(OptionalValue::none, OptionalValue::of);
+            scope.add_variable_from_value("oldSelf", Cel::Opaque(Arc::new(optional)));
+        } else if let Some(old) = &old_this {
+            scope.add_variable_from_value("oldSelf", old.clone());
+        }
+        let error = match run(&compiled.program, &scope) {
+            Ok(Cel::Bool(true)) => continue,
+            Ok(Cel::Bool(false)) => broken(schema, rule, compiled, &scope, new, path),
+            Ok(_) => failed(
+                schema,
+                path,
+                &format!("no such overload evaluating rule: {}", words(rule)),
+            ),
+            Err(reason) if reason == "no such overload" => failed(
+                schema,
+                path,
+                &format!(
+                    "'{reason}': call arguments did not match a supported operator, function or macro signature for \
+                     rule: {}",
+                    words(rule)
+                ),
+            ),
+            Err(reason) => failed(
+                schema,
+                path,
+                &format!("{reason} evaluating rule: {}", words(rule)),
+            ),
+        };
+        // What the client did not touch is not held against it, but a change always is.
+        if compiled.uses_old_self || !before.is_unchanged(schema, new) {
+            errors.push(error);
+        }
+    }
+}
+
+fn run(program: &Program, scope: &Context) -> Result<Cel, String> {
+    match catch_unwind(AssertUnwindSafe(|| program.execute(scope))) {
+        Ok(outcome) => outcome.map_err(|error| reason_of(&error)),
+        Err(_) => Err("internal error".to_owned()),
+    }
+}
+
+fn broken(
+    schema: &Schema,
+    rule: &Rule,
+    compiled: &Compiled,
+    scope: &Context,
+    new: &Value,
+    path: &Path,
+) -> FieldError {
+    let told = compiled
+        .message
+        .as_ref()
+        .and_then(|message| match run(message, scope) {
+            Ok(Cel::String(text)) => Some(text.trim().to_owned()),
+            _ => None,
+        });
+    let detail = told
+        .filter(|text| !text.is_empty() && !text.contains('\n') && text.len() <= 5 * 1024)
+        .unwrap_or_else(|| match &rule.message {
+            Some(message) if !message.is_empty() => message.trim().to_owned(),
+            _ => format!("failed rule: {}", words(rule)),
+        });
+    let field = match rule.field_path.as_deref().map(normal_path) {
+        Some(below) => Path::Child(path, &below).field(),
+        None => path.field(),
+    };
+    // Whole objects and lists are not shown.
+    let shown = (!matches!(schema.kind, Type::Object | Type::Array)).then(|| show(new));
+    match rule.reason.as_deref() {
+        Some("FieldValueForbidden") => FieldError::forbidden(field, detail),
+        Some("FieldValueRequired") => FieldError::required(field, detail),
+        Some("FieldValueDuplicate") => {
+            FieldError::of(FieldErrorKind::Duplicate, field, shown.unwrap_or_default(), "")
+        }
+        _ => match shown {
+            Some(shown) => FieldError::of(FieldErrorKind::Invalid, field, shown, detail),
+            None => FieldError::of(FieldErrorKind::Invalid, field, detail, ""),
+        },
+    }
+}
+
+/// A rule that could not be evaluated.
+fn failed(schema: &Schema, path: &Path, detail: &str) -> FieldError {
+    FieldError::invalid(path.field(), &json!(schema.kind.name()), detail)
+}
+
+fn words(rule: &Rule) -> &str {
+    match rule.message.as_deref() {
+        Some(message) if !message.is_empty() => message.trim(),
+        _ => rule.rule.trim(),
+    }
+}
+
+/// The engine's error in the words of the real server's.
+fn reason_of(error: &ExecutionError) -> String {
+    match error {
+        ExecutionError::NoSuchKey(key) => format!("no such key: {key}"),
+        ExecutionError::NoSuchOverload
+        | ExecutionError::ValuesNotComparable(..)
+        | ExecutionError::UnsupportedBinaryOperator(..)
+        | ExecutionError::UnsupportedUnaryOperator(..)
+        | ExecutionError::UnexpectedType { .. } => "no such overload".to_owned(),
+        ExecutionError::IndexOutOfBounds(Cel::Int(index)) => format!("index out of bounds: {index}"),
+        ExecutionError::DivisionByZero(_) => "division by zero".to_owned(),
+        ExecutionError::RemainderByZero(_) => "modulus by zero".to_owned(),
+        ExecutionError::Overflow(..) => "integer overflow".to_owned(),
+        ExecutionError::FunctionError { message, .. } => message.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// `.spec['a.b']` as errors write it: `spec[a.b]`.
+pub(super) fn normal_path(path: &str) -> String {
+    path.trim()
+        .trim_start_matches('.')
+        .replace("['", "[")
+        .replace("']", "]")
+}
+
+/// The value as rules see it.
+fn to_cel(schema: &Schema, value: &Value, is_resource: bool) -> Cel {
+    match value {
+        Value::Null => Cel::Null,
+        Value::Bool(flag) => Cel::Bool(*flag),
+        Value::Number(number) => number_to_cel(schema.kind, number),
+        Value::String(text) => string_to_cel(schema, text),
+        Value::Array(items) => {
+            let unknown = Schema::default();
+            let element = schema.element().unwrap_or(&unknown);
+            let items = items
+                .iter()
+                .map(|item| to_cel(element, item, element.embedded_resource));
+            Cel::List(Arc::new(items.collect()))
+        }
+        Value::Object(fields) => {
+            let unknown = Schema::default();
+            let entries = fields.iter().filter_map(|(name, value)| {
+                if let Some(node) = schema.properties.get(name) {
+                    let known = node.get();
+                    return Some((escape(name)?, to_cel(known, value, known.embedded_resource)));
+                }
+                // The keys of a map are data, not names: they are not escaped.
+                if let Some(node) = &schema.additional {
+                    return Some((
+                        name.clone(),
+                        to_cel(node.get(), value, node.get().embedded_resource),
+                    ));
+                }
+                let visible =
+                    schema.properties.is_empty() || (is_resource && metadata::is_type_or_meta(name));
+                visible.then(|| (name.clone(), to_cel(&unknown, value, false)))
+            });
+            let map: HashMap<Key, Cel> = entries
+                .map(|(name, value)| (Key::String(Arc::new(name)), value))
+                .collect();
+            Cel::Map(Map { map: Arc::new(map) })
+        }
+    }
+}
+
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "checked to be a whole number in range"
+)]
+fn number_to_cel(kind: Type, number: &Number) -> Cel {
+    let float = number.as_f64().unwrap_or_default();
+    match (kind, number.as_i64()) {
+        (Type::Number, _) => Cel::Float(float),
+        (_, Some(integer)) => Cel::Int(integer),
+        (Type::Integer | Type::IntOrString, None) if float.fract() == 0.0 && float.abs() < 9.2e18 => {
+            Cel::Int(float as i64)
+        }
+        _ => Cel::Float(float),
+    }
+}
+
+fn string_to_cel(schema: &Schema, text: &str) -> Cel {
+    let plain = || Cel::String(Arc::new(text.to_owned()));
+    if schema.kind != Type::String {
+        return plain();
+    }
+    match schema.constraints.format.as_deref() {
+        Some("date-time") => construct("timestamp", text.to_owned()).unwrap_or_else(plain),
+        Some("date") => construct("timestamp", format!("{text}T00:00:00Z")).unwrap_or_else(plain),
+        Some("duration") => construct("duration", text.to_owned()).unwrap_or_else(plain),
+        Some("byte") => base64::engine::general_purpose::STANDARD
+            .decode(text)
+            .map_or_else(|_| plain(), |bytes| Cel::Bytes(Arc::new(bytes))),
+        _ => plain(),
+    }
+}
+
+/// A time value, made by the engine's own function.
+fn construct(function: &str, text: String) -> Option<Cel> {
+    static PROGRAMS: LazyLock<HashMap<&str, Program>> = LazyLock::new(|| {
+        let compiled = ["timestamp", "duration"]
+            .into_iter()
+            .filter_map(|name| Some((name, parse(&format!("{name}(text)")).ok()?)));
+        compiled.collect()
+    });
+    let mut scope = ENGINE.new_inner_scope();
+    scope.add_variable_from_value("text", text);
+    run(PROGRAMS.get(function)?, &scope).ok()
+}
+
+/// A field's name as an identifier of the language; `None` when it cannot be written as one.
+pub fn escape(name: &str) -> Option<String> {
+    const RESERVED: [&str; 21] = [
+        "true",
+        "false",
+        "null",
+        "in",
+        "as",
+        "break",
+        "const",
+        "continue",
+        "else",
+        "for",
+        "function",
+        "if",
+        "import",
+        "let",
+        "loop",
+        "package",
+        "namespace",
+        "return",
+        "var",
+        "void",
+        "while",
+    ];
+    if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) {
+        return None;
+    }
+    if RESERVED.contains(&name) {
+        return Some(format!("__{name}__"));
+    }
+    let legal = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
+    let escaped = || {
+        let text = name.replace("__", "__underscores__");
+        text.replace('.', "__dot__")
+            .replace('-', "__dash__")
+            .replace('/', "__slash__")
+    };
+    name.chars().all(legal).then(escaped)
 }
