@@ -22,7 +22,8 @@ pub(super) fn answer(registry: &Registry, route: &Route, accept: &str, known: &s
     let (value, content_type) = match route {
         Route::Version => json_type(version()),
         Route::Groups { core } => match aggregated_discovery(accept) {
-            Some("v2") => (discovery::aggregated(&kinds, *core), "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"),
+            Some("v2") => (discovery::aggregated(&kinds, *core, "v2"), "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"),
+            Some(_) => (discovery::aggregated(&kinds, *core, "v2beta1"), "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"),
             _ if *core => json_type(discovery::core_versions(&registry.address())),
             _ => json_type(discovery::group_list(&kinds)),
         },

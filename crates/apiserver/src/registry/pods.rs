@@ -18,7 +18,7 @@ use crate::selector::LabelSelector;
 use crate::status::{ApiError, ApiResult};
 use crate::store::Stored;
 
-const BUDGETS: &str = "policy/poddisruptionbudgets";
+const BUDGETS: &str = "poddisruptionbudgets.policy";
 
 /// How long a pod may take to end: none before it has a node, or once its containers are done.
 pub(super) fn grace_period(kind: &Kind, object: &Value, options: &Options) -> i64 {

@@ -194,29 +194,28 @@ impl Watcher {
     /// Waits for news, the time of a bookmark, or the end.
     async fn wait(&mut self) -> Option<Bytes> {
         let wake = if self.bookmarks.wanted { self.bookmarks.next.min(self.until) } else { self.until };
-        tokio::select! {
+        let due = tokio::select! {
             news = self.news.changed() => {
                 if news.is_err() {
                     self.state = State::Ended;
                 }
-                None
+                return None;
             }
             _ = self.stopping.wait_for(|stopping| *stopping) => {
                 self.state = State::Ended;
-                None
+                return None;
             }
-            () = tokio::time::sleep_until(wake) => {
-                let mut piece = BytesMut::new();
-                if self.bookmarks.wanted {
-                    self.bookmarks.next = Instant::now() + BOOKMARK_EVERY;
-                    self.bookmark(&mut piece, false);
-                }
-                if Instant::now() >= self.until {
-                    self.state = State::Ended;
-                }
-                Some(piece.freeze())
-            }
+            () = tokio::time::sleep_until(wake) => Instant::now(),
+        };
+        let mut piece = BytesMut::new();
+        if self.bookmarks.wanted {
+            self.bookmarks.next = due + BOOKMARK_EVERY;
+            self.bookmark(&mut piece, false);
         }
+        if due >= self.until {
+            self.state = State::Ended;
+        }
+        Some(piece.freeze())
     }
 
     /// An object that enters the selection is added, one that leaves it is deleted.

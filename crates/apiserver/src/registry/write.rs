@@ -243,8 +243,8 @@ impl Registry {
     }
 }
 
-const MUTATING: &str = "admissionregistration.k8s.io/mutatingwebhookconfigurations";
-const VALIDATING: &str = "admissionregistration.k8s.io/validatingwebhookconfigurations";
+const MUTATING: &str = "mutatingwebhookconfigurations.admissionregistration.k8s.io";
+const VALIDATING: &str = "validatingwebhookconfigurations.admissionregistration.k8s.io";
 
 /// Every rule that an object must keep, in one answer.
 pub(super) fn check(kind: &Kind, new: &Value, old: Option<&Value>) -> ApiResult<()> {
