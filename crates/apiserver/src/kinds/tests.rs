@@ -172,3 +172,57 @@ fn cost_of_the_definitions() {
     drop(raw);
     println!("after: {}", resident());
 }
+
+/// What a real server (v1.36.4) made of objects: `created` and `refused` by it, and printed in `scenes`.
+fn recorded() -> Value {
+    serde_json::from_str(include_str!("testdata/recorded.json")).unwrap()
+}
+
+fn kind_of(object: &Value) -> super::Kind {
+    let kinds = builtin::kinds();
+    let found = kinds
+        .into_iter()
+        .find(|kind| json!(kind.api_version()) == object["apiVersion"] && json!(kind.kind) == object["kind"]);
+    found.unwrap_or_else(|| panic!("no such kind: {object}"))
+}
+
+#[test]
+fn cells_are_the_real_servers() {
+    let recorded = recorded();
+    let rows = |list: &str, object: &'static str| {
+        let rows = recorded[list].as_array().unwrap().clone();
+        rows.into_iter()
+            .map(move |row| (row[object].clone(), row["cells"].clone(), row["at"].clone()))
+    };
+    for (object, cells, at) in rows("created", "stored").chain(rows("scenes", "object")) {
+        let kind = kind_of(&object);
+        let now: jiff::Timestamp = at.as_str().unwrap().parse().unwrap();
+        let ours = super::columns::cells(&kind, &object, now).unwrap();
+        let theirs = cells.as_array().unwrap();
+        assert_eq!(ours.len(), kind.columns.len(), "{}", kind.kind);
+        for ((ours, theirs), column) in ours.iter().zip(theirs).zip(&kind.columns) {
+            // The objects were seconds old when they were printed.
+            let young = column.name == "Age" && ours.as_str().is_some_and(|age| age.ends_with('s'));
+            assert!(
+                young || ours == theirs,
+                "{} {}: {ours} is {theirs}",
+                kind.kind,
+                column.name
+            );
+        }
+    }
+}
+
+#[test]
+fn durations_are_the_real_servers() {
+    for pair in recorded()["durations"].as_array().unwrap() {
+        let seconds = pair[0].as_i64().unwrap();
+        assert_eq!(
+            json!(super::columns::human_duration(seconds)),
+            pair[1],
+            "{seconds}"
+        );
+    }
+    assert_eq!(super::columns::human_duration(-1), "0s");
+    assert_eq!(super::columns::human_duration(-2), "<invalid>");
+}
