@@ -81,7 +81,8 @@ impl Registry {
             let old = present(kind, &stored);
             let changed = change(&old)?;
             let conditional = check_identity(intent, &changed.object, &old)?;
-            let (new, warnings) = self.admit_change(intent, changed, &old).await?;
+            let (mut new, warnings) = self.admit_change(intent, changed, &old).await?;
+            apply::keep_times(&old, &mut new);
             if new == old || intent.dry_run {
                 return Ok(Outcome { object: new, created: false, warnings });
             }

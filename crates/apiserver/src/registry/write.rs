@@ -55,7 +55,15 @@ impl<'a> Intent<'a> {
     }
 
     pub(super) fn writer<'b>(&'b self, api_version: &'b str) -> Writer<'b> {
-        Writer { manager: &self.manager, api_version, subresource: &self.call.route.subresource, now: &self.now }
+        let subresource = self.call.route.subresource.as_str();
+        Writer {
+            manager: &self.manager,
+            api_version,
+            subresource,
+            now: &self.now,
+            resets: apply::resets(self.kind.status, subresource),
+            custom: self.kind.custom.is_some(),
+        }
     }
 
     /// Drops what the schema does not know and fills in defaults. Returns warnings, or refuses when asked to be strict.
