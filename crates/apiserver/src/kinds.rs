@@ -12,7 +12,9 @@ use crate::schema::Node;
 use crate::status::{ApiError, FieldError};
 
 pub mod builtin;
+pub mod columns;
 pub mod definitions;
+mod facts;
 pub mod strategy;
 
 /// One served version of one resource.
@@ -120,6 +122,11 @@ impl Kind {
             | "selfsubjectrulesreviews"
             | "selfsubjectreviews"
             | "tokenreviews" => &["create"],
+            // Reports, made when they are asked for.
+            "componentstatuses" if self.custom.is_none() => &["get", "list"],
+            "namespaces" if self.custom.is_none() => {
+                &["create", "delete", "get", "list", "patch", "update", "watch"]
+            }
             _ => &[
                 "create",
                 "delete",
@@ -257,3 +264,8 @@ pub fn version_rank(version: &str) -> (u8, u32, u32) {
     };
     parsed().unwrap_or((0, 0, 0))
 }
+
+#[cfg(test)]
+#[path = "kinds/tests.rs"]
+#[allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+mod tests;
