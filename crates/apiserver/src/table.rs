@@ -60,32 +60,25 @@ fn render_at(
     include: IncludeObject,
     with_columns: bool,
 ) -> Value {
-    let age = [age_column()];
-    let columns = if kind.columns.is_empty() {
-        &age
-    } else {
-        kind.columns.as_slice()
-    };
+    let columns = columns(kind);
     let paths: Vec<Option<Path>> = columns.iter().map(|column| Path::parse(&column.path)).collect();
     let rows: Vec<Value> = objects
         .iter()
         .map(|object| {
-            let found = columns.iter().zip(&paths).map(|(column, path)| {
-                let value = path.as_ref().and_then(|path| path.first(object));
-                value.map_or(Value::Null, |value| cell(&column.kind, value, now))
+            let cells = builtin_cells(kind, object, now).unwrap_or_else(|| {
+                let found = columns.iter().zip(&paths).map(|(column, path)| {
+                    if column.format == "name" {
+                        return json!(object::name(object)); // a bookmark's is empty, not absent
+                    }
+                    let value = path.as_ref().and_then(|path| path.first(object));
+                    value.map_or(Value::Null, |value| cell(&column.kind, value, now))
+                });
+                found.collect()
             });
-            let cells: Vec<Value> = std::iter::once(json!(object::name(object)))
-                .chain(found)
-                .collect();
             json!({"cells": cells, "object": included(object, include)})
         })
         .collect();
-    let definitions = with_columns.then(|| {
-        let all: Vec<Value> = std::iter::once(name_definition())
-            .chain(columns.iter().map(definition))
-            .collect();
-        all
-    });
+    let definitions = with_columns.then(|| columns.iter().map(definition).collect::<Vec<_>>());
     json!({
         "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": list_meta,
         "columnDefinitions": definitions, "rows": rows,
@@ -118,23 +111,33 @@ fn included(object: &Value, include: IncludeObject) -> Value {
     }
 }
 
-/// The only column, after the name, of a kind that declares none.
-fn age_column() -> Column {
-    Column {
-        name: "Age".into(),
-        kind: "date".into(),
-        format: String::new(),
-        description: AGE_DESCRIPTION.into(),
+/// The columns of a kind. Built-ins list all of theirs; a definition's come after the name, and are the age when
+/// it declares none.
+fn columns(kind: &Kind) -> Vec<Column> {
+    let column = |name: &str, kind: &str, format: &str, description: &str, path: &str| Column {
+        name: name.into(),
+        kind: kind.into(),
+        format: format.into(),
+        description: description.into(),
         priority: 0,
-        path: ".metadata.creationTimestamp".into(),
+        path: path.into(),
+    };
+    if kind.custom.is_none() && !kind.columns.is_empty() {
+        return kind.columns.clone();
     }
+    let mut columns = vec![column("Name", "string", "name", NAME_DESCRIPTION, "")];
+    if kind.columns.is_empty() {
+        let created = ".metadata.creationTimestamp";
+        columns.push(column("Age", "date", "", AGE_DESCRIPTION, created));
+    }
+    columns.extend(kind.columns.iter().cloned());
+    columns
 }
 
-fn name_definition() -> Value {
-    json!({
-        "name": "Name", "type": "string", "format": "name",
-        "description": NAME_DESCRIPTION, "priority": 0,
-    })
+/// Cells of a built-in, whose columns are computed rather than found at a path.
+// SWITCH: `kinds::columns::cells(kind, object, now)` when it is there.
+fn builtin_cells(_kind: &Kind, _object: &Value, _now: Timestamp) -> Option<Vec<Value>> {
+    None
 }
 
 fn definition(column: &Column) -> Value {
@@ -182,7 +185,7 @@ fn since(text: &str, now: Timestamp) -> String {
 }
 
 /// A duration in at most two units, as kubectl prints ages.
-// SWITCH: `kinds::columns::human_duration` when it is there; built-ins' cells come from `kinds::columns::cells`.
+// SWITCH: `kinds::columns::human_duration` when it is there.
 fn human_duration(seconds: i64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     let two = |large: i64, unit: &str, small: i64, small_unit: &str| match small {

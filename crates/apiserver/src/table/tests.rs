@@ -150,3 +150,14 @@ fn include_object_is_one_of_three() {
     assert_eq!(IncludeObject::parse("None"), Ok(IncludeObject::None));
     assert_eq!(IncludeObject::parse("all").unwrap_err().code, 400);
 }
+
+#[test]
+fn a_built_in_lists_its_name_itself() {
+    let mut kind = crate::discovery::tests::builtin("", "v1", "Namespace", "namespaces");
+    kind.columns = vec![column("string", ""), column("string", ".status.phase")];
+    kind.columns[0].format = "name".into();
+    let list = [json!({"metadata": {"name": "default"}, "status": {"phase": "Active"}})];
+    let table = render(&kind, &list, &json!({}), IncludeObject::None, true);
+    assert_eq!(table["rows"][0]["cells"], json!(["default", "Active"]));
+    assert_eq!(table["columnDefinitions"].as_array().map(Vec::len), Some(2));
+}
