@@ -7,6 +7,7 @@ use sha2::{Digest, Sha256};
 use super::negotiate::aggregated_discovery;
 use super::path::Route;
 use super::reply::{Body, Reply};
+use crate::kinds::definitions::raw_definitions;
 use crate::registry::Registry;
 use crate::status::{ApiError, ApiResult};
 use crate::{discovery, openapi};
@@ -29,8 +30,8 @@ pub(super) fn answer(registry: &Registry, route: &Route, accept: &str, known: &s
         },
         Route::Group(group) => found(discovery::group(&kinds, group))?,
         Route::GroupVersion { group, version } => found(discovery::resource_list(&kinds, group, version))?,
-        Route::OpenApiIndex => json_type(openapi::index(&kinds)),
-        Route::OpenApi(path) => found(openapi::document(&kinds, path))?,
+        Route::OpenApiIndex => json_type(openapi::index(&kinds, &raw_definitions())),
+        Route::OpenApi(path) => found(openapi::document(&kinds, &raw_definitions(), path))?,
         Route::Resource(_) => return Err(ApiError::no_such_resource()),
     };
     let body = value.to_string();

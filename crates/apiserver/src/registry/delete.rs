@@ -119,7 +119,7 @@ impl Registry {
         let old = present(kind, &stored);
         options.check(kind, &old)?;
         if self.webhooks_apply() {
-            let mut intent = Intent::new(call, kind)?;
+            let mut intent = Intent::new(self, call, kind)?;
             intent.dry_run = options.dry_run;
             let mut review = self.review_of(&intent, "DELETE", Value::Null, old);
             review.name = name;

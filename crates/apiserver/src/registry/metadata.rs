@@ -96,7 +96,7 @@ pub(super) fn validate(kind: &Kind, new: &Value, old: Option<&Value>) -> Vec<Fie
 
 fn name_errors(kind: &Kind, new: &Value) -> Vec<FieldError> {
     let name = object::name(new);
-    let problems = strategy::name_rule(kind).problems(name);
+    let problems = strategy::name_rule(kind).check(name, false);
     problems.into_iter().map(|problem| FieldError::invalid("metadata.name", &json!(name), problem)).collect()
 }
 
@@ -107,7 +107,7 @@ fn map_errors(new: &Value, field: &str) -> Vec<FieldError> {
     for (key, value) in new["metadata"][field].as_object().into_iter().flatten() {
         let text = value.as_str().unwrap_or_default();
         total += key.len() + text.len();
-        errors.extend(key_problems(&key.to_lowercase(), key).into_iter().map(|p| FieldError::invalid(&path, &json!(key), p)));
+        errors.extend(key_problems(key).into_iter().map(|p| FieldError::invalid(&path, &json!(key), p)));
         if field == "labels" {
             errors.extend(value_problem(text).map(|p| FieldError::invalid(&path, &json!(text), p)));
         }
@@ -120,7 +120,7 @@ fn map_errors(new: &Value, field: &str) -> Vec<FieldError> {
 }
 
 /// What is wrong with a label's or annotation's key.
-fn key_problems(_lowered: &str, key: &str) -> Vec<String> {
+fn key_problems(key: &str) -> Vec<String> {
     const NAME: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
     const PREFIX: &str = "prefix part a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
     let mut problems = Vec::new();
@@ -183,7 +183,7 @@ fn finalizer_errors(new: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let finalizers = object::finalizers(new);
     let mut errors: Vec<FieldError> = finalizers
         .iter()
-        .flat_map(|name| key_problems(name, name).into_iter().map(|p| FieldError::invalid("metadata.finalizers", &json!(name), p)))
+        .flat_map(|name| key_problems(name).into_iter().map(move |p| FieldError::invalid("metadata.finalizers", &json!(name), p)))
         .collect();
     if let Some(old) = old.filter(|old| object::is_being_deleted(old)) {
         let before = object::finalizers(old);

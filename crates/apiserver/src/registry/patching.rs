@@ -20,7 +20,7 @@ const APPLY: &str = "application/apply-patch+yaml";
 
 impl Registry {
     pub(super) async fn patch(&self, call: &Call, kind: &Arc<Kind>) -> ApiResult<Reply> {
-        let intent = Intent::new(call, kind)?;
+        let intent = Intent::new(self, call, kind)?;
         let outcome = self.patch_object(&intent).await?;
         Self::outcome_reply(&intent, outcome)
     }

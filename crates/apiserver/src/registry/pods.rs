@@ -45,7 +45,7 @@ impl Registry {
         if node.is_empty() {
             return Err(ApiError::bad_request("a binding needs target.name: the node that the pod is to run on"));
         }
-        let intent = Intent::new(call, kind)?;
+        let intent = Intent::new(self, call, kind)?;
         self.modify(&intent, &|old| {
             let current = old["spec"]["nodeName"].as_str().unwrap_or_default();
             if !current.is_empty() {
@@ -84,7 +84,7 @@ impl Registry {
         };
         let mut warnings = Vec::new();
         if self.webhooks_apply() {
-            let mut intent = Intent::new(call, kind)?;
+            let mut intent = Intent::new(self, call, kind)?;
             intent.dry_run = options.dry_run;
             let mut review = self.review_of(&intent, "CREATE", eviction, Value::Null);
             self.mutate(&mut review, &mut warnings).await?;

@@ -49,7 +49,7 @@ impl Registry {
         if call.verb == Verb::Get {
             return Ok(Reply::json(StatusCode::OK, &scale_of(scale, &live)));
         }
-        let intent = Intent::new(call, kind)?;
+        let intent = Intent::new(self, call, kind)?;
         let decoded = body::decode(&call.content_type, &call.body)?.value;
         let outcome = self
             .modify(&intent, &|old| {

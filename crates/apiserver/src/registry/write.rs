@@ -5,12 +5,12 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::{Registry, absorb, key, metadata, present, special};
-use crate::admission::Review;
+use crate::admission::{Review, Target};
 use crate::apply::{self, Writer};
 use crate::http::Call;
 use crate::http::query::FieldValidation;
 use crate::http::reply::Reply;
-use crate::kinds::{Kind, strategy};
+use crate::kinds::{Kind, KindTable, strategy};
 use crate::schema::{cel, defaults, prune, validate};
 use crate::status::{ApiError, ApiResult};
 use crate::store::{Desired, Expect, Write, WriteError};
@@ -20,6 +20,8 @@ use crate::{body, object};
 pub(super) struct Intent<'a> {
     pub call: &'a Call,
     pub kind: &'a Arc<Kind>,
+    /// What was served when the request came.
+    pub table: Arc<KindTable>,
     pub dry_run: bool,
     pub validation: FieldValidation,
     pub manager: String,
@@ -38,7 +40,7 @@ const NAME_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 const GENERATED: usize = 5;
 
 impl<'a> Intent<'a> {
-    pub(super) fn new(call: &'a Call, kind: &'a Arc<Kind>) -> ApiResult<Self> {
+    pub(super) fn new(registry: &Registry, call: &'a Call, kind: &'a Arc<Kind>) -> ApiResult<Self> {
         let named = call.query.text("fieldManager");
         // Without a name given, the program that calls is the manager.
         let agent = call.user_agent.split('/').next().unwrap_or_default();
@@ -47,6 +49,7 @@ impl<'a> Intent<'a> {
         Ok(Self {
             call,
             kind,
+            table: registry.kinds.load(),
             dry_run: call.query.dry_run()?,
             validation: call.query.field_validation()?,
             manager: manager.chars().take(128).collect(),
@@ -92,7 +95,7 @@ impl<'a> Intent<'a> {
 
 impl Registry {
     pub(super) async fn create(&self, call: &Call, kind: &Arc<Kind>) -> ApiResult<Reply> {
-        let intent = Intent::new(call, kind)?;
+        let intent = Intent::new(self, call, kind)?;
         let decoded = body::decode(&call.content_type, &call.body)?;
         check_type(kind, &decoded.value)?;
         let outcome = self.create_object(&intent, decoded.value, &decoded.duplicates).await?;
@@ -216,10 +219,13 @@ impl Registry {
         let namespace_name = if intent.kind.storage.as_ref() == "namespaces" { route.name() } else { route.namespace() };
         let namespace_object = self.store.view().get("namespaces", namespace_name).map(|stored| stored.value());
         Review {
-            kind: intent.kind,
-            subresource: &route.subresource,
-            operation,
-            namespace: route.namespace(),
+            target: Target {
+                kinds: &intent.table,
+                kind: intent.kind,
+                subresource: &route.subresource,
+                operation,
+                namespace: route.namespace(),
+            },
             name: route.name(),
             object,
             old_object,
