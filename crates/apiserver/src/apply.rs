@@ -146,6 +146,7 @@ pub fn apply(
         result => result,
     };
     let (mut object, mut owners) = applied.map_err(conflict_error)?;
+    merge::drop_nulls(shape, &mut object, !writer.custom);
     if writer.manager == "kubectl" {
         refresh_last_applied(&mut object, config);
     }

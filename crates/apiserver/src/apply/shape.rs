@@ -114,6 +114,12 @@ impl<'a> Shape<'a> {
         )
     }
 
+    /// Whether this is the metadata of a whole object.
+    pub fn is_metadata(self) -> bool {
+        let metadata = OBJECT.properties.get("metadata").map(Node::get);
+        matches!((self, metadata), (Self::Known { schema, .. }, Some(metadata)) if std::ptr::eq(schema, metadata))
+    }
+
     /// Whether an object of this shape may have the field `name`.
     pub fn declares(self, name: &str) -> bool {
         let Self::Known { schema, preserve, .. } = self else {
