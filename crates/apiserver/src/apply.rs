@@ -218,7 +218,11 @@ fn lay(
     changes.ignore(&ignored);
     let lost = release(&gained(&changes), &changes.removed, &mut others);
     if !force && !lost.is_empty() {
-        return Err(lost);
+        let conflict = |(place, fields): (usize, FieldSet)| Conflict {
+            owner: others[place].clone(),
+            fields,
+        };
+        return Err(lost.into_iter().map(conflict).collect());
     }
     match live.filter(|live| same(live, &object)) {
         Some(live) => {
@@ -240,18 +244,15 @@ fn gained(changes: &Changes) -> FieldSet {
     gained
 }
 
-/// Takes `gained` and `removed` from all owners. What somebody lost to another's value is returned; what is no more is
-/// nobody's loss.
-fn release(gained: &FieldSet, removed: &FieldSet, owners: &mut [Owner]) -> Vec<Conflict> {
+/// Takes `gained` and `removed` from all owners. Returned is what an owner, by its place, lost to another's value; what
+/// is no more is nobody's loss.
+fn release(gained: &FieldSet, removed: &FieldSet, owners: &mut [Owner]) -> Vec<(usize, FieldSet)> {
     let mut lost = Vec::new();
-    for owner in owners {
+    for (place, owner) in owners.iter_mut().enumerate() {
         let fields = owner.fields.intersection(gained);
         if !fields.is_empty() {
             owner.fields.subtract(&fields);
-            lost.push(Conflict {
-                owner: owner.clone(),
-                fields,
-            });
+            lost.push((place, fields));
         }
         owner.fields.subtract(removed);
     }
