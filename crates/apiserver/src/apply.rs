@@ -123,8 +123,9 @@ pub fn apply(
         None => Vec::new(),
     };
     if let Some(live) = live.filter(|_| owners.is_empty()) {
-        let changes = walk::compare(shape, before(schema, writer).as_ref(), Some(live));
-        take(shape, changes, writer, BEFORE_FIRST_APPLY, &mut owners);
+        let mut changes = walk::compare(shape, before(schema, writer).as_ref(), Some(live));
+        changes.ignore(&writer.ignored());
+        take(shape, &changes, writer, BEFORE_FIRST_APPLY, &mut owners);
     }
     let applied = match lay(shape, live, config, writer, &owners, force) {
         // kubectl's client-side apply kept its own record of what it owns.
@@ -145,6 +146,7 @@ pub fn apply(
         result => result,
     };
     let (mut object, mut owners) = applied.map_err(conflict_error)?;
+    merge::drop_nulls(shape, &mut object, !writer.custom);
     if writer.manager == "kubectl" {
         refresh_last_applied(&mut object, config);
     }
@@ -206,7 +208,9 @@ fn lay(
     let mut object = live.map_or_else(|| config.clone(), |live| merge::merge(shape, live, config));
     if let Some(last) = last.as_ref().filter(|last| !last.fields.is_subset(&own.fields)) {
         let mut owned = own.fields.clone();
-        others.iter().for_each(|other| owned.union(other.fields.clone()));
+        for other in &others {
+            owned.union(other.fields.clone());
+        }
         object = merge::prune(shape, object, &last.fields, &owned);
     }
 
@@ -214,7 +218,11 @@ fn lay(
     changes.ignore(&ignored);
     let lost = release(&gained(&changes), &changes.removed, &mut others);
     if !force && !lost.is_empty() {
-        return Err(lost);
+        let conflict = |(place, fields): (usize, FieldSet)| Conflict {
+            owner: others[place].clone(),
+            fields,
+        };
+        return Err(lost.into_iter().map(conflict).collect());
     }
     match live.filter(|live| same(live, &object)) {
         Some(live) => {
@@ -236,18 +244,15 @@ fn gained(changes: &Changes) -> FieldSet {
     gained
 }
 
-/// Takes `gained` and `removed` from all owners. What somebody lost to another's value is returned; what is no more is
-/// nobody's loss.
-fn release(gained: &FieldSet, removed: &FieldSet, owners: &mut [Owner]) -> Vec<Conflict> {
+/// Takes `gained` and `removed` from all owners. Returned is what an owner, by its place, lost to another's value; what
+/// is no more is nobody's loss.
+fn release(gained: &FieldSet, removed: &FieldSet, owners: &mut [Owner]) -> Vec<(usize, FieldSet)> {
     let mut lost = Vec::new();
-    for owner in owners {
+    for (place, owner) in owners.iter_mut().enumerate() {
         let fields = owner.fields.intersection(gained);
         if !fields.is_empty() {
             owner.fields.subtract(&fields);
-            lost.push(Conflict {
-                owner: owner.clone(),
-                fields,
-            });
+            lost.push((place, fields));
         }
         owner.fields.subtract(removed);
     }
@@ -255,12 +260,11 @@ fn release(gained: &FieldSet, removed: &FieldSet, owners: &mut [Owner]) -> Vec<C
 }
 
 /// Gives what changed to `manager`, as an update does.
-fn take(shape: Shape<'_>, mut changes: Changes, writer: &Writer<'_>, manager: &str, owners: &mut Vec<Owner>) {
+fn take(shape: Shape<'_>, changes: &Changes, writer: &Writer<'_>, manager: &str, owners: &mut Vec<Owner>) {
     for owner in owners.iter_mut() {
         merge::fit_to_schema(shape, &mut owner.fields);
     }
-    changes.ignore(&writer.ignored());
-    let mut gained = gained(&changes);
+    let mut gained = gained(changes);
     release(&gained, &changes.removed, owners);
     gained.subtract(&NEVER_OWNED);
     if !gained.is_empty() {
@@ -281,17 +285,23 @@ pub fn record_update(schema: &Schema, live: Option<&Value>, new: &mut Value, wri
         .remove("managedFields")
         .unwrap_or_default();
     let known = live.map_or(&Value::Null, |live| &live["metadata"]["managedFields"]);
+    let shape = Shape::object(schema);
+    let mut changes = match live {
+        Some(_) => walk::compare(shape, live, Some(new)),
+        None => walk::compare(shape, before(schema, writer).as_ref(), Some(new)),
+    };
+    changes.ignore(&writer.ignored());
+    // Most writes that change nothing are told by this alone, without reading the entries.
+    let unasked = sent.is_null() || sent == *known || !writer.subresource.is_empty();
+    if unasked && !known.is_null() && changes.touch_nothing_but(&NEVER_OWNED) {
+        return put(new, known.clone());
+    }
     let mut owners = starting_owners(known, &sent, writer);
     // An object without owners, once it exists, stays so until it is first applied.
     if owners.is_empty() && live.is_some_and(|live| !object::uid(live).is_empty()) {
         return;
     }
-    let shape = Shape::object(schema);
-    let changes = match live {
-        Some(_) => walk::compare(shape, live, Some(new)),
-        None => walk::compare(shape, before(schema, writer).as_ref(), Some(new)),
-    };
-    take(shape, changes, writer, writer.manager, &mut owners);
+    take(shape, &changes, writer, writer.manager, &mut owners);
     put(new, owners::encode(&mut owners));
     if let Some(live) = live {
         keep_times(live, new);

@@ -89,22 +89,26 @@ fn at(path: &str, message: &str) -> String {
 
 /// Why `value` is not of this type. The texts show Go's own view of a value; clients print them.
 fn mismatch(kind: Type, value: &Value) -> Option<String> {
-    let (fits, why) = match kind {
+    let fits = match kind {
         // Whether it is one or the other is for validation to say.
-        Type::Any | Type::IntOrString => return None,
-        Type::Object => (value.is_object(), format!("map, got &{{{}}}", plain(value))),
-        Type::Array => (value.is_array(), format!("list, got &{{{}}}", plain(value))),
-        Type::Boolean => (value.is_boolean(), format!("boolean, got &{{{}}}", plain(value))),
-        Type::Integer | Type::Number => (
-            value.is_number(),
-            format!("numeric (int or float), got {}", type_name(value)),
-        ),
-        Type::String => (
-            value.is_string(),
-            format!("string, got &value.valueUnstructured{{Value:{}}}", literal(value)),
-        ),
+        Type::Any | Type::IntOrString => true,
+        Type::Object => value.is_object(),
+        Type::Array => value.is_array(),
+        Type::Boolean => value.is_boolean(),
+        Type::Integer | Type::Number => value.is_number(),
+        Type::String => value.is_string(),
     };
-    (!fits && !value.is_null()).then(|| format!("expected {why}"))
+    if fits || value.is_null() {
+        return None;
+    }
+    let shown = plain(value);
+    Some(match kind {
+        Type::Object => format!("expected map, got &{{{shown}}}"),
+        Type::Array => format!("expected list, got &{{{shown}}}"),
+        Type::Boolean => format!("expected boolean, got &{{{shown}}}"),
+        Type::String => format!("expected string, got &value.valueUnstructured{{Value:{value}}}"),
+        _ => format!("expected numeric (int or float), got {}", type_name(value)),
+    })
 }
 
 /// A value as Go's `%v` prints it.
@@ -119,25 +123,6 @@ fn plain(value: &Value) -> String {
         Value::Object(fields) => {
             let fields: Vec<String> = fields.iter().map(|(k, v)| format!("{k}:{}", plain(v))).collect();
             format!("map[{}]", fields.join(" "))
-        }
-        scalar => scalar.to_string(),
-    }
-}
-
-/// A value as Go's `%#v` prints it.
-fn literal(value: &Value) -> String {
-    match value {
-        Value::Null => "interface {}(nil)".to_owned(),
-        Value::Array(elements) => {
-            let elements: Vec<String> = elements.iter().map(literal).collect();
-            format!("{}{{{}}}", type_name(value), elements.join(", "))
-        }
-        Value::Object(fields) => {
-            let fields: Vec<String> = fields
-                .iter()
-                .map(|(k, v)| format!("{k:?}:{}", literal(v)))
-                .collect();
-            format!("{}{{{}}}", type_name(value), fields.join(", "))
         }
         scalar => scalar.to_string(),
     }

@@ -3,6 +3,8 @@
 //! Owns reading and writing it. A path step of a kind that we do not know is dropped, as the real server does, so that a
 //! newer client's sets still load; anything else that cannot be read is an error and never a guess.
 
+use std::fmt::Write as _;
+
 use serde_json::{Map, Value};
 
 use super::set::{FieldSet, Node, Step};
@@ -15,7 +17,7 @@ pub fn parse(fields: &Value) -> Result<FieldSet, String> {
 /// Writes a set in its wire form.
 pub fn serialize(set: &FieldSet) -> Value {
     let mut out = Map::new();
-    write(set, &mut out);
+    write_set(set, &mut out);
     Value::Object(out)
 }
 
@@ -61,13 +63,13 @@ fn read_step(text: &str) -> Result<Option<Step>, String> {
     }))
 }
 
-fn write(set: &FieldSet, out: &mut Map<String, Value>) {
+fn write_set(set: &FieldSet, out: &mut Map<String, Value>) {
     for (step, node) in set.iter() {
         let mut below = Map::new();
         if node.member && !node.children.is_empty() {
             below.insert(".".to_owned(), Value::Object(Map::new()));
         }
-        write(&node.children, &mut below);
+        write_set(&node.children, &mut below);
         out.insert(write_step(step), Value::Object(below));
     }
 }
@@ -94,7 +96,7 @@ pub fn escape_html(json: String) -> String {
     json.chars()
         .fold(String::with_capacity(json.len() + 16), |mut out, c| {
             if SPECIAL.contains(&c) {
-                out.push_str(&format!("\\u{:04x}", u32::from(c)));
+                let _ = write!(out, "\\u{:04x}", u32::from(c));
             } else {
                 out.push(c);
             }

@@ -153,6 +153,26 @@ pub fn remove(shape: Shape<'_>, value: Value, set: &FieldSet) -> Value {
     }
 }
 
+/// Drops the nulls that cannot be stored: those of metadata, and, of a built-in kind, all.
+pub fn drop_nulls(shape: Shape<'_>, value: &mut Value, builtin: bool) {
+    match value {
+        Value::Object(fields) => {
+            if builtin || shape.is_metadata() {
+                fields.retain(|_, value| !value.is_null());
+            }
+            for (name, value) in fields {
+                drop_nulls(shape.field(name).0, value, builtin);
+            }
+        }
+        Value::Array(elements) => {
+            for element in elements {
+                drop_nulls(shape.element(), element, builtin);
+            }
+        }
+        _ => {}
+    }
+}
+
 /// Takes out of `merged` what its applier owned before (`last`) and neither it nor anyone else owns now (`owned`).
 pub fn prune(shape: Shape<'_>, merged: Value, last: &FieldSet, owned: &FieldSet) -> Value {
     let (last, owned) = (with_named(shape, last), with_named(shape, owned));

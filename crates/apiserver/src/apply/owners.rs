@@ -3,6 +3,8 @@
 //! Owns the entries' wire form, their order, and the cap on how many are kept. It never decides who gets a field. At
 //! most one entry exists per identity: manager, operation, subresource and, for updates, apiVersion.
 
+use std::fmt::Write as _;
+
 use serde_json::{Map, Value, json};
 
 use super::fields_v1;
@@ -43,10 +45,10 @@ impl Owner {
     pub fn describe(&self) -> String {
         let mut text = format!("conflict with {:?}", self.manager);
         if !self.subresource.is_empty() {
-            text.push_str(&format!(" with subresource {:?}", self.subresource));
+            let _ = write!(text, " with subresource {:?}", self.subresource);
         }
         if !self.applied {
-            text.push_str(&format!(" using {}", self.api_version));
+            let _ = write!(text, " using {}", self.api_version);
         }
         text
     }

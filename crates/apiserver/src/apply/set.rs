@@ -42,7 +42,7 @@ impl Ord for Step {
     fn cmp(&self, other: &Self) -> Ordering {
         match (self, other) {
             (Self::Field(a), Self::Field(b)) => a.cmp(b),
-            (Self::Key(a), Self::Key(b)) => compare_entries(a.iter(), b.iter()),
+            (Self::Key(a), Self::Key(b)) => compare_entries(a.iter().map(pair), b.iter().map(pair)),
             (Self::Value(a), Self::Value(b)) => compare_values(a, b),
             (Self::Index(a), Self::Index(b)) => a.cmp(b),
             _ => self.rank().cmp(&other.rank()),
@@ -69,10 +69,11 @@ impl fmt::Display for Step {
         match self {
             Self::Field(name) => write!(f, ".{name}"),
             Self::Key(keys) => {
-                for (i, (name, value)) in keys.iter().enumerate() {
-                    write!(f, "{}{name}={value}", if i == 0 { '[' } else { ',' })?;
-                }
-                f.write_str("]")
+                let keys: Vec<String> = keys
+                    .iter()
+                    .map(|(name, value)| format!("{name}={value}"))
+                    .collect();
+                write!(f, "[{}]", keys.join(","))
             }
             Self::Value(value) => write!(f, "[={value}]"),
             Self::Index(index) => write!(f, "[{index}]"),
@@ -121,12 +122,16 @@ fn rank(value: &Value) -> u8 {
     }
 }
 
-fn compare_entries<'a, E: Entry<'a>>(
-    mut a: impl Iterator<Item = E>,
-    mut b: impl Iterator<Item = E>,
+fn pair((name, value): &(String, Value)) -> (&String, &Value) {
+    (name, value)
+}
+
+fn compare_entries<'a>(
+    mut a: impl Iterator<Item = (&'a String, &'a Value)>,
+    mut b: impl Iterator<Item = (&'a String, &'a Value)>,
 ) -> Ordering {
     loop {
-        match (a.next().map(E::parts), b.next().map(E::parts)) {
+        match (a.next(), b.next()) {
             (Some((name_a, a)), Some((name_b, b))) => {
                 let order = name_a.cmp(name_b).then_with(|| compare_values(a, b));
                 if order.is_ne() {
@@ -135,23 +140,6 @@ fn compare_entries<'a, E: Entry<'a>>(
             }
             (a, b) => return a.is_some().cmp(&b.is_some()),
         }
-    }
-}
-
-/// A name with its value, as maps and key lists give it.
-trait Entry<'a> {
-    fn parts(self) -> (&'a str, &'a Value);
-}
-
-impl<'a> Entry<'a> for (&'a String, &'a Value) {
-    fn parts(self) -> (&'a str, &'a Value) {
-        (self.0, self.1)
-    }
-}
-
-impl<'a> Entry<'a> for &'a (String, Value) {
-    fn parts(self) -> (&'a str, &'a Value) {
-        (&self.0, &self.1)
     }
 }
 
@@ -164,6 +152,12 @@ pub struct FieldSet(BTreeMap<Step, Node>);
 pub struct Node {
     pub member: bool,
     pub children: FieldSet,
+}
+
+impl Node {
+    pub fn is_empty(&self) -> bool {
+        !self.member && self.children.is_empty()
+    }
 }
 
 impl FieldSet {
@@ -186,7 +180,7 @@ impl FieldSet {
 
     /// Adds what `node` says of `step`; nothing, if it says nothing.
     pub fn add(&mut self, step: Step, node: Node) {
-        if !node.member && node.children.is_empty() {
+        if node.is_empty() {
             return;
         }
         let known = self.0.entry(step).or_default();
@@ -236,7 +230,7 @@ impl FieldSet {
                 node.member &= !theirs.member;
                 node.children.subtract(&theirs.children);
             }
-            node.member || !node.children.is_empty()
+            !node.is_empty()
         });
     }
 
@@ -249,7 +243,7 @@ impl FieldSet {
             Some(theirs) if theirs.member => false,
             Some(theirs) => {
                 node.children.subtract_trees(&theirs.children);
-                node.member || !node.children.is_empty()
+                !node.is_empty()
             }
             None => true,
         });
@@ -285,7 +279,7 @@ impl FieldSet {
     pub fn edit(&mut self, mut change: impl FnMut(&Step, &mut Node)) {
         self.0.retain(|step, node| {
             change(step, node);
-            node.member || !node.children.is_empty()
+            !node.is_empty()
         });
     }
 }

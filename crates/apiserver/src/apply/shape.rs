@@ -4,7 +4,6 @@
 //! whole objects, and data without a schema (its maps are owned key by key, its lists whole). It never looks at two
 //! values at once; comparing and merging are `walk` and `merge`.
 
-use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use serde_json::Value;
@@ -115,6 +114,12 @@ impl<'a> Shape<'a> {
         )
     }
 
+    /// Whether this is the metadata of a whole object.
+    pub fn is_metadata(self) -> bool {
+        let metadata = OBJECT.properties.get("metadata").map(Node::get);
+        matches!((self, metadata), (Self::Known { schema, .. }, Some(metadata)) if std::ptr::eq(schema, metadata))
+    }
+
     /// Whether an object of this shape may have the field `name`.
     pub fn declares(self, name: &str) -> bool {
         let Self::Known { schema, preserve, .. } = self else {
@@ -214,82 +219,66 @@ fn list_form(schema: &Schema) -> Form<'_> {
 
 /// What every whole object has besides what its kind's schema says. Custom resources' schemas do not repeat it.
 static OBJECT: LazyLock<Schema> = LazyLock::new(|| {
-    let string = || Node::from(of_type(Type::String));
-    let strings = || {
-        Node::from(Schema {
-            additional: Some(Box::new(string())),
-            ..of_type(Type::Object)
-        })
+    let strings = || Schema {
+        additional: Some(Box::new(scalar(Type::String).into())),
+        ..structure([])
     };
-    let list = |list: ListType, items: Node| {
-        Node::from(Schema {
-            list,
-            items: Some(Box::new(items)),
-            ..of_type(Type::Array)
-        })
+    let list = |list: ListType, items: Schema| Schema {
+        kind: Type::Array,
+        list,
+        items: Some(Box::new(items.into())),
+        ..Schema::default()
     };
     let owner = Schema {
         atomic_map: true,
-        properties: BTreeMap::from([
-            ("apiVersion".to_owned(), string()),
-            ("kind".to_owned(), string()),
-            ("name".to_owned(), string()),
-            ("uid".to_owned(), string()),
-            ("controller".to_owned(), of_type(Type::Boolean).into()),
-            ("blockOwnerDeletion".to_owned(), of_type(Type::Boolean).into()),
-        ]),
-        ..of_type(Type::Object)
+        ..structure([
+            ("apiVersion", scalar(Type::String)),
+            ("kind", scalar(Type::String)),
+            ("name", scalar(Type::String)),
+            ("uid", scalar(Type::String)),
+            ("controller", scalar(Type::Boolean)),
+            ("blockOwnerDeletion", scalar(Type::Boolean)),
+        ])
     };
-    let mut metadata: BTreeMap<String, Node> = [
-        "name",
-        "generateName",
-        "namespace",
-        "selfLink",
-        "uid",
-        "resourceVersion",
-        "creationTimestamp",
-        "deletionTimestamp",
-    ]
-    .map(|name| (name.to_owned(), string()))
-    .into();
-    metadata.extend([
-        ("generation".to_owned(), of_type(Type::Integer).into()),
+    let metadata = structure([
+        ("name", scalar(Type::String)),
+        ("generateName", scalar(Type::String)),
+        ("namespace", scalar(Type::String)),
+        ("selfLink", scalar(Type::String)),
+        ("uid", scalar(Type::String)),
+        ("resourceVersion", scalar(Type::String)),
+        ("creationTimestamp", scalar(Type::String)),
+        ("deletionTimestamp", scalar(Type::String)),
+        ("generation", scalar(Type::Integer)),
+        ("deletionGracePeriodSeconds", scalar(Type::Integer)),
+        ("labels", strings()),
+        ("annotations", strings()),
+        ("finalizers", list(ListType::Set, scalar(Type::String))),
         (
-            "deletionGracePeriodSeconds".to_owned(),
-            of_type(Type::Integer).into(),
+            "ownerReferences",
+            list(ListType::Map(vec!["uid".to_owned()]), owner),
         ),
-        ("labels".to_owned(), strings()),
-        ("annotations".to_owned(), strings()),
-        ("finalizers".to_owned(), list(ListType::Set, string())),
-        (
-            "ownerReferences".to_owned(),
-            list(ListType::Map(vec!["uid".to_owned()]), owner.into()),
-        ),
-        (
-            "managedFields".to_owned(),
-            list(ListType::Atomic, of_type(Type::Object).into()),
-        ),
+        ("managedFields", list(ListType::Atomic, structure([]))),
     ]);
-    Schema {
-        properties: BTreeMap::from([
-            ("apiVersion".to_owned(), string()),
-            ("kind".to_owned(), string()),
-            (
-                "metadata".to_owned(),
-                Schema {
-                    properties: metadata,
-                    ..of_type(Type::Object)
-                }
-                .into(),
-            ),
-        ]),
-        ..of_type(Type::Object)
-    }
+    structure([
+        ("apiVersion", scalar(Type::String)),
+        ("kind", scalar(Type::String)),
+        ("metadata", metadata),
+    ])
 });
 
-fn of_type(kind: Type) -> Schema {
+fn scalar(kind: Type) -> Schema {
     Schema {
         kind,
         ..Schema::default()
+    }
+}
+
+fn structure<const N: usize>(fields: [(&str, Schema); N]) -> Schema {
+    Schema {
+        properties: fields
+            .map(|(name, schema)| (name.to_owned(), schema.into()))
+            .into(),
+        ..scalar(Type::Object)
     }
 }

@@ -64,8 +64,10 @@ pub struct Changes {
 }
 
 impl Changes {
-    pub fn is_empty(&self) -> bool {
-        self.added.is_empty() && self.modified.is_empty() && self.removed.is_empty()
+    pub fn touch_nothing_but(&self, fields: &FieldSet) -> bool {
+        [&self.added, &self.modified, &self.removed]
+            .iter()
+            .all(|set| set.is_subset(fields))
     }
 
     /// Forgets the changes at and below the members of `ignored`.
@@ -78,52 +80,46 @@ impl Changes {
 
 /// The fields in which `new` differs from `old`.
 pub fn compare(shape: Shape<'_>, old: Option<&Value>, new: Option<&Value>) -> Changes {
-    let below = differences(shape, old, new);
+    let [added, modified, removed] = differences(shape, old, new).0.map(|node| node.children);
     Changes {
-        added: below.added.children,
-        modified: below.modified.children,
-        removed: below.removed.children,
+        added,
+        modified,
+        removed,
     }
 }
 
 /// [`Changes`] that may include the compared value itself.
 #[derive(Default)]
-struct Diff {
-    added: Node,
-    modified: Node,
-    removed: Node,
-}
+struct Diff([Node; 3]);
+
+const ADDED: usize = 0;
+const MODIFIED: usize = 1;
+const REMOVED: usize = 2;
 
 impl Diff {
-    fn at(&mut self, step: Step, below: Diff) {
-        let nodes = [
-            (&mut self.added, below.added),
-            (&mut self.modified, below.modified),
-            (&mut self.removed, below.removed),
-        ];
-        for (node, below) in nodes {
-            if below.member || !below.children.is_empty() {
+    /// Adds the changes of the part at `step`.
+    fn at(&mut self, step: &Step, below: Diff) {
+        for (node, below) in self.0.iter_mut().zip(below.0) {
+            if !below.is_empty() {
                 node.children.add(step.clone(), below);
             }
         }
     }
 
+    /// Adds other changes of the same value.
     fn union(&mut self, other: Diff) {
-        let nodes = [
-            (&mut self.added, other.added),
-            (&mut self.modified, other.modified),
-            (&mut self.removed, other.removed),
-        ];
-        for (node, other) in nodes {
+        for (node, other) in self.0.iter_mut().zip(other.0) {
             node.member |= other.member;
             node.children.union(other.children);
         }
     }
 
+    fn mark(&mut self, change: usize) {
+        self.0[change].member = true;
+    }
+
     fn is_empty(&self) -> bool {
-        [&self.added, &self.modified, &self.removed]
-            .iter()
-            .all(|node| !node.member && node.children.is_empty())
+        self.0.iter().all(Node::is_empty)
     }
 }
 
@@ -159,9 +155,10 @@ fn differences_as(form: Form<'_>, shape: Shape<'_>, old: Option<&Value>, new: Op
         }
     };
     match (old, new) {
-        (None, _) => diff.added.member = true,
-        (_, None) => diff.removed.member = true,
-        (Some(old), Some(new)) => diff.modified.member = leaf && !same(old, new),
+        (None, _) => diff.mark(ADDED),
+        (_, None) => diff.mark(REMOVED),
+        (Some(old), Some(new)) if leaf && !same(old, new) => diff.mark(MODIFIED),
+        _ => {}
     }
     diff
 }
@@ -184,7 +181,7 @@ fn compare_maps(
     let mut field = |name: &String, old: Option<&Value>, new: Option<&Value>| {
         let below = differences(shape.field(name).0, old, new);
         if !below.is_empty() {
-            diff.at(Step::field(name), below);
+            diff.at(&Step::field(name), below);
         }
     };
     for (name, value) in old.into_iter().flatten() {
@@ -212,22 +209,23 @@ fn compare_lists(shape: Shape<'_>, keys: &[String], old: &[Value], new: &[Value]
         match (olds.as_slice(), news.as_slice()) {
             ([] | [_], [] | [_]) => below = item(olds.first().copied(), news.first().copied()),
             ([_, _, ..], [_, _, ..]) => {
-                below.modified.member =
-                    olds.len() != news.len() || olds.iter().zip(&news).any(|(old, new)| !same(old, new));
+                if olds.len() != news.len() || olds.iter().zip(&news).any(|(old, new)| !same(old, new)) {
+                    below.mark(MODIFIED);
+                }
             }
             ([_, _, ..], _) => {
                 if let Some(new) = news.first() {
                     below = item(None, Some(new));
                 }
-                below.removed.member = true;
+                below.mark(REMOVED);
             }
             (_, _) => {
                 if let Some(old) = olds.first() {
                     below = item(Some(old), None);
                 }
-                below.added.member = true;
+                below.mark(ADDED);
             }
         }
-        diff.at(step, below);
+        diff.at(&step, below);
     }
 }

@@ -1,5 +1,7 @@
 //! What must hold whatever is written.
 
+use std::sync::LazyLock;
+
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -131,13 +133,10 @@ fn distinct(schema: &Schema, list: Vec<Value>) -> Value {
         .collect()
 }
 
-fn thing() -> Schema {
-    Schemas::load().kind("Thing")
-}
+static THING: LazyLock<Schema> = LazyLock::new(|| Schemas::load().kind("Thing"));
 
 fn config() -> impl Strategy<Value = Value> {
-    let spec = thing().properties["spec"].get().clone();
-    of_schema(&spec).prop_map(|spec| {
+    of_schema(THING.properties["spec"].get()).prop_map(|spec| {
         json!({"apiVersion": "example.dev/v1", "kind": "Thing", "metadata": {"name": "x"}, "spec": spec})
     })
 }
@@ -225,7 +224,7 @@ fn holds(shape: Shape<'_>, object: &Value, config: &Value) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(256) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(128) })]
 
     #[test]
     fn sets_obey_their_algebra(a in field_set(), b in field_set(), c in field_set()) {
@@ -248,35 +247,35 @@ proptest! {
 
     #[test]
     fn nothing_sent_can_break_it(live in json(), config in json(), force: bool) {
-        let schema = thing();
-        fuzz(&schema, &live, &config, force);
+        let schema = &*THING;
+        fuzz(schema, &live, &config, force);
         fuzz(&Schema::anything(), &live, &config, force);
         let _ = owners::decode(&config);
         let in_object = json!({"apiVersion": "example.dev/v1", "metadata": {"uid": "u", "managedFields": [
             {"manager": "kubectl", "operation": "Apply", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": live}]},
             "spec": config});
         let whole = json!({"apiVersion": "example.dev/v1", "spec": live});
-        fuzz(&schema, &in_object, &whole, force);
+        fuzz(schema, &in_object, &whole, force);
     }
 
     #[test]
     fn applying_twice_is_applying_once(live in config(), config in config()) {
-        let (schema, a) = (thing(), writer("a"));
+        let (schema, a) = (&*THING, writer("a"));
         let mut object = live;
-        record_update(&schema, None, &mut object, &writer("b"));
-        let once = apply(&schema, Some(&object), &config, &a, true).unwrap();
-        let twice = apply(&schema, Some(&once), &config, &later(&a), false).unwrap();
+        record_update(schema, None, &mut object, &writer("b"));
+        let once = apply(schema, Some(&object), &config, &a, true).unwrap();
+        let twice = apply(schema, Some(&once), &config, &later(&a), false).unwrap();
         prop_assert_eq!(twice, once);
     }
 
     #[test]
     fn giving_up_leaves_the_others(mine in config(), theirs in config().prop_filter_map("empty", dense)) {
-        let (schema, a, b) = (thing(), writer("a"), writer("b"));
-        let object = apply(&schema, None, &mine, &a, false).unwrap();
-        let object = apply(&schema, Some(&object), &theirs, &b, true).unwrap();
+        let (schema, a, b) = (&*THING, writer("a"), writer("b"));
+        let object = apply(schema, None, &mine, &a, false).unwrap();
+        let object = apply(schema, Some(&object), &theirs, &b, true).unwrap();
         let nothing = json!({"apiVersion": "example.dev/v1", "kind": "Thing", "metadata": {"name": "x"}});
-        let left = apply(&schema, Some(&object), &nothing, &later(&a), false).unwrap();
-        let shape = Shape::object(&schema);
+        let left = apply(schema, Some(&object), &nothing, &later(&a), false).unwrap();
+        let shape = Shape::object(schema);
         prop_assert!(holds(shape, &left, &theirs), "{left}");
         let entries = left["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
         prop_assert!(entries.iter().all(|entry| entry["manager"] == "b"));
@@ -284,35 +283,35 @@ proptest! {
 
     #[test]
     fn an_applied_config_is_there_and_owned(live in config(), config in config()) {
-        let (schema, a) = (thing(), writer("a"));
+        let (schema, a) = (&*THING, writer("a"));
         let mut object = live;
-        record_update(&schema, None, &mut object, &writer("b"));
-        let got = apply(&schema, Some(&object), &config, &a, true).unwrap();
-        let shape = Shape::object(&schema);
+        record_update(schema, None, &mut object, &writer("b"));
+        let got = apply(schema, Some(&object), &config, &a, true).unwrap();
+        let shape = Shape::object(schema);
         prop_assert!(holds(shape, &got, &config), "{got}");
         // Nothing of the config is in conflict with what is there.
-        prop_assert!(apply(&schema, Some(&got), &config, &writer("c"), false).is_ok());
+        prop_assert!(apply(schema, Some(&got), &config, &writer("c"), false).is_ok());
     }
 
     #[test]
     fn an_update_that_changes_nothing_records_nothing(live in config()) {
-        let (schema, a) = (thing(), writer("a"));
+        let (schema, a) = (&*THING, writer("a"));
         let mut object = live;
-        record_update(&schema, None, &mut object, &a);
+        record_update(schema, None, &mut object, &a);
         let mut again = object.clone();
-        record_update(&schema, Some(&object), &mut again, &later(&writer("b")));
+        record_update(schema, Some(&object), &mut again, &later(&writer("b")));
         prop_assert_eq!(again.to_string(), object.to_string());
     }
 
     #[test]
     fn an_update_owns_what_it_changed(live in config(), new in config()) {
-        let (schema, a) = (thing(), writer("a"));
-        let shape = Shape::object(&schema);
+        let (schema, a) = (&*THING, writer("a"));
+        let shape = Shape::object(schema);
         let mut object = live;
-        record_update(&schema, None, &mut object, &a);
+        record_update(schema, None, &mut object, &a);
         let changes = walk::compare(shape, Some(&object), Some(&new));
         let mut recorded = new;
-        record_update(&schema, Some(&object), &mut recorded, &writer("b"));
+        record_update(schema, Some(&object), &mut recorded, &writer("b"));
         let entries = owners::decode(&recorded["metadata"]["managedFields"]).unwrap();
         for owner in entries {
             prop_assert!(owner.fields.intersection(&changes.removed).is_empty());
