@@ -17,7 +17,7 @@ use crate::object;
 use crate::patch;
 use crate::status::{ApiError, ApiResult};
 use call::Client;
-use hook::Hook;
+use hook::{Hook, Shape};
 use review::Answer;
 
 mod call;
@@ -45,14 +45,18 @@ pub struct Target<'a> {
     pub subresource: &'a str,
     /// `CREATE`, `UPDATE`, `DELETE` or `CONNECT`.
     pub operation: &'static str,
-    /// Empty for what is not in a namespace.
-    pub namespace: &'a str,
 }
 
 /// One request under admission.
 #[derive(Debug, Clone)]
 pub struct Review<'a> {
-    pub target: Target<'a>,
+    pub kinds: Arc<KindTable>,
+    pub kind: &'a Kind,
+    pub subresource: &'a str,
+    /// `CREATE`, `UPDATE`, `DELETE` or `CONNECT`.
+    pub operation: &'static str,
+    /// Empty for what is not in a namespace.
+    pub namespace: &'a str,
     pub name: &'a str,
     /// Null on `DELETE`.
     pub object: Value,
@@ -71,7 +75,7 @@ pub fn any_match(configurations: &[Value], target: Target<'_>) -> bool {
     configurations
         .iter()
         .flat_map(hook::of)
-        .any(|hook| hook.kind_for(target).is_some())
+        .any(|hook| hook.shape_for(target).is_some())
 }
 
 /// Calls webhooks.
@@ -115,13 +119,13 @@ impl Webhooks {
     pub async fn validate(&self, configurations: &[Value], review: &Review<'_>) -> ApiResult<Vec<String>> {
         let mut asked = Vec::new();
         for hook in hook::ordered(configurations) {
-            if let Some(kind) = hook.applies_to(review)? {
-                asked.push((hook, kind));
+            if let Some(shape) = hook.applies_to(review)? {
+                asked.push((hook, shape));
             }
         }
         let answers = asked
             .iter()
-            .map(|(hook, kind)| self.ask(hook, kind, review, false));
+            .map(|(hook, shape)| self.ask(hook, shape, review, false));
         let mut warnings = Vec::new();
         for answer in join_all(answers).await {
             warnings.extend(answer?.into_iter().flat_map(|answer| answer.warnings));
@@ -136,10 +140,10 @@ impl Webhooks {
         review: &mut Review<'_>,
         warnings: &mut Vec<String>,
     ) -> ApiResult<Option<bool>> {
-        let Some(kind) = hook.applies_to(review)? else {
+        let Some(shape) = hook.applies_to(review)? else {
             return Ok(None);
         };
-        let Some(answer) = self.ask(hook, kind, review, true).await? else {
+        let Some(answer) = self.ask(hook, &shape, review, true).await? else {
             return Ok(Some(false));
         };
         warnings.extend(answer.warnings);
@@ -152,9 +156,9 @@ impl Webhooks {
                 hook.name
             )));
         }
-        let shown = review::as_kind(&review.object, review, kind)?;
+        let shown = shape.of(&review.object, review)?;
         let patched = patch::json(&shown, &changes).map_err(ApiError::internal)?;
-        let patched = review::back_from_kind(patched, review, kind)?;
+        let patched = shape.undo(patched, review)?;
         let changed = patched != review.object;
         review.object = patched;
         Ok(Some(changed))
@@ -164,7 +168,7 @@ impl Webhooks {
     async fn ask(
         &self,
         hook: &Hook<'_>,
-        kind: &Kind,
+        shape: &Shape,
         review: &Review<'_>,
         mutating: bool,
     ) -> ApiResult<Option<Answer>> {
@@ -175,10 +179,10 @@ impl Webhooks {
             )));
         }
         let uid = uuid::Uuid::new_v4().to_string();
-        let mut request = review::request(review, kind);
+        let mut request = review::request(review, shape.kind(review));
         request["uid"] = json!(uid);
-        request["object"] = review::as_kind(&review.object, review, kind)?;
-        request["oldObject"] = review::as_kind(&review.old_object, review, kind)?;
+        request["object"] = shape.of(&review.object, review)?;
+        request["oldObject"] = shape.of(&review.old_object, review)?;
         let body = json!({"kind": "AdmissionReview", "apiVersion": review::API_VERSION, "request": request});
         let answer = match self
             .client
@@ -206,19 +210,26 @@ impl Webhooks {
     }
 }
 
-impl Target<'_> {
-    fn is_namespace(&self) -> bool {
+impl Review<'_> {
+    fn target(&self) -> Target<'_> {
+        Target {
+            kinds: &self.kinds,
+            kind: self.kind,
+            subresource: self.subresource,
+            operation: self.operation,
+        }
+    }
+
+    fn is_of_namespace(&self) -> bool {
         self.kind.group.is_empty() && self.kind.plural == "namespaces"
     }
-}
 
-impl Review<'_> {
     /// The namespace as hooks are told it: a namespace is in itself.
     fn shown_namespace(&self) -> &str {
-        match self.target.namespace {
-            "" if self.target.is_namespace() && self.name.is_empty() => object::name(&self.object),
-            "" if self.target.is_namespace() => self.name,
-            namespace => namespace,
+        match (self.namespace, self.name) {
+            ("", "") if self.is_of_namespace() => object::name(&self.object),
+            ("", name) if self.is_of_namespace() => name,
+            (namespace, _) => namespace,
         }
     }
 }

@@ -7,7 +7,7 @@
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use crate::kinds::{Column, Kind};
+use crate::kinds::{Column, Kind, columns};
 use crate::object;
 use crate::status::{ApiError, ApiResult};
 use path::Path;
@@ -60,12 +60,12 @@ fn render_at(
     include: IncludeObject,
     with_columns: bool,
 ) -> Value {
-    let columns = columns(kind);
+    let columns = columns_of(kind);
     let paths: Vec<Option<Path>> = columns.iter().map(|column| Path::parse(&column.path)).collect();
     let rows: Vec<Value> = objects
         .iter()
         .map(|object| {
-            let cells = builtin_cells(kind, object, now).unwrap_or_else(|| {
+            let cells = columns::cells(kind, object, now).unwrap_or_else(|| {
                 let found = columns.iter().zip(&paths).map(|(column, path)| {
                     if column.format == "name" {
                         return json!(object::name(object)); // a bookmark's is empty, not absent
@@ -113,7 +113,7 @@ fn included(object: &Value, include: IncludeObject) -> Value {
 
 /// The columns of a kind. Built-ins list all of theirs; a definition's come after the name, and are the age when
 /// it declares none.
-fn columns(kind: &Kind) -> Vec<Column> {
+fn columns_of(kind: &Kind) -> Vec<Column> {
     let column = |name: &str, kind: &str, format: &str, description: &str, path: &str| Column {
         name: name.into(),
         kind: kind.into(),
@@ -132,12 +132,6 @@ fn columns(kind: &Kind) -> Vec<Column> {
     }
     columns.extend(kind.columns.iter().cloned());
     columns
-}
-
-/// Cells of a built-in, whose columns are computed rather than found at a path.
-// SWITCH: `kinds::columns::cells(kind, object, now)` when it is there.
-fn builtin_cells(_kind: &Kind, _object: &Value, _now: Timestamp) -> Option<Vec<Value>> {
-    None
 }
 
 fn definition(column: &Column) -> Value {
@@ -179,32 +173,8 @@ fn since(text: &str, now: Timestamp) -> String {
         return "<unknown>".into();
     }
     match text.parse::<Timestamp>() {
-        Ok(then) => human_duration(now.as_second() - then.as_second()),
+        Ok(then) => columns::human_duration(now.as_second() - then.as_second()),
         Err(_) => "<invalid>".into(),
-    }
-}
-
-/// A duration in at most two units, as kubectl prints ages.
-// SWITCH: `kinds::columns::human_duration` when it is there.
-fn human_duration(seconds: i64) -> String {
-    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
-    let two = |large: i64, unit: &str, small: i64, small_unit: &str| match small {
-        0 => format!("{large}{unit}"),
-        _ => format!("{large}{unit}{small}{small_unit}"),
-    };
-    match () {
-        // Clocks of two machines may differ a little.
-        () if seconds < -1 => "<invalid>".into(),
-        () if seconds < 0 => "0s".into(),
-        () if seconds < 120 => format!("{seconds}s"),
-        () if minutes < 10 => two(minutes, "m", seconds % 60, "s"),
-        () if minutes < 180 => format!("{minutes}m"),
-        () if hours < 8 => two(hours, "h", minutes % 60, "m"),
-        () if hours < 48 => format!("{hours}h"),
-        () if days < 8 => two(days, "d", hours % 24, "h"),
-        () if days < 2 * 365 => format!("{days}d"),
-        () if days < 8 * 365 => two(days / 365, "y", days % 365, "d"),
-        () => format!("{}y", days / 365),
     }
 }
 

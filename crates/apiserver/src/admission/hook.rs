@@ -1,14 +1,15 @@
 //! One webhook of a configuration: what it says of itself, and whether a request concerns it.
 //!
-//! Owns matching: rules, selectors, match conditions. Nothing here calls anybody. The defaults of absent fields
+//! Owns matching: rules, selectors, match conditions, and the version of the object that they lead to. Nothing here calls anybody. The defaults of absent fields
 //! are those of `admissionregistration.k8s.io/v1`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{Review, Target, conditions, review};
-use crate::kinds::Kind;
+use crate::kinds::{Kind, strategy};
 use crate::object::{self, strings};
 use crate::selector::LabelSelector;
 use crate::status::{ApiError, ApiResult};
@@ -18,6 +19,44 @@ use crate::status::{ApiError, ApiResult};
 pub struct Hook<'a> {
     pub name: &'a str,
     body: &'a Value,
+}
+
+/// The version in which a hook wants to see the object.
+#[derive(Debug, Clone)]
+pub enum Shape {
+    AsRequested,
+    /// Another version, which the hook's rule names.
+    Other(Arc<Kind>),
+}
+
+impl Shape {
+    pub fn kind<'a>(&'a self, review: &'a Review<'_>) -> &'a Kind {
+        match self {
+            Self::AsRequested => review.kind,
+            Self::Other(kind) => kind,
+        }
+    }
+
+    /// The request's object in this version.
+    pub fn of(&self, object: &Value, review: &Review<'_>) -> ApiResult<Value> {
+        self.convert(object.clone(), review, review.kind, self.kind(review))
+    }
+
+    /// The reverse of [`Shape::of`].
+    pub fn undo(&self, object: Value, review: &Review<'_>) -> ApiResult<Value> {
+        self.convert(object, review, self.kind(review), review.kind)
+    }
+
+    fn convert(&self, mut object: Value, review: &Review<'_>, from: &Kind, to: &Kind) -> ApiResult<Value> {
+        let other = matches!(self, Self::Other(_));
+        // What a subresource of another kind speaks has no versions of the resource.
+        if other && !object.is_null() && review::foreign(review).is_none() {
+            strategy::absorb(from, &mut object)?;
+            strategy::present(to, &mut object);
+            object["apiVersion"] = json!(to.api_version());
+        }
+        Ok(object)
+    }
 }
 
 /// The hooks of one configuration.
@@ -62,31 +101,33 @@ impl<'a> Hook<'a> {
     }
 
     /// The version of the request's resource that a rule names, preferring the request's own.
-    pub fn kind_for<'k>(&self, target: Target<'k>) -> Option<&'k Kind> {
+    pub fn shape_for(&self, target: Target<'_>) -> Option<Shape> {
         if is_exempt(target.kind) {
             return None;
         }
         let rules = || self.body["rules"].as_array().into_iter().flatten();
         if rules().any(|rule| rule_matches(rule, target, target.kind)) {
-            return Some(target.kind);
+            return Some(Shape::AsRequested);
         }
         if self.text("matchPolicy") == "Exact" {
             return None;
         }
         // Versions of one resource are kept in one place.
         let others = || {
-            let same = |kind: &&Kind| {
+            let same = |kind: &&Arc<Kind>| {
                 kind.storage == target.kind.storage
                     && (&kind.group, &kind.version) != (&target.kind.group, &target.kind.version)
             };
-            target.kinds.all().map(AsRef::as_ref).filter(same)
+            target.kinds.all().filter(same)
         };
-        rules().find_map(|rule| others().find(|kind| rule_matches(rule, target, kind)))
+        rules()
+            .find_map(|rule| others().find(|kind| rule_matches(rule, target, kind)))
+            .map(|kind| Shape::Other(Arc::clone(kind)))
     }
 
     /// The version of the object that the hook wants to see, if the request concerns it.
-    pub fn applies_to<'k>(&self, review: &Review<'k>) -> ApiResult<Option<&'k Kind>> {
-        let Some(kind) = self.kind_for(review.target) else {
+    pub fn applies_to(&self, review: &Review<'_>) -> ApiResult<Option<Shape>> {
+        let Some(shape) = self.shape_for(review.target()) else {
             return Ok(None);
         };
         if !self.selects_namespace(review)? || !self.selects_object(review)? {
@@ -94,15 +135,16 @@ impl<'a> Hook<'a> {
         }
         let conditions = &self.body["matchConditions"];
         if conditions.as_array().is_none_or(Vec::is_empty) {
-            return Ok(Some(kind));
+            return Ok(Some(shape));
         }
-        let object = review::as_kind(&review.object, review, kind)?;
-        let old_object = review::as_kind(&review.old_object, review, kind)?;
-        match conditions::all_hold(conditions, &object, &old_object, &review::request(review, kind)) {
-            Ok(true) => Ok(Some(kind)),
+        let object = shape.of(&review.object, review)?;
+        let old_object = shape.of(&review.old_object, review)?;
+        let request = review::request(review, shape.kind(review));
+        match conditions::all_hold(conditions, &object, &old_object, &request) {
+            Ok(true) => Ok(Some(shape)),
             Ok(false) => Ok(None),
             Err(_) if self.ignores_failures() => Ok(None),
-            Err(cause) => Err(review.target.kind.forbidden(review.name, cause)),
+            Err(cause) => Err(review.kind.forbidden(review.name, cause)),
         }
     }
 
@@ -117,7 +159,6 @@ impl<'a> Hook<'a> {
     }
 
     fn selects_namespace(&self, review: &Review<'_>) -> ApiResult<bool> {
-        let target = review.target;
         let namespace = review.shown_namespace();
         if namespace.is_empty() {
             return Ok(true);
@@ -126,12 +167,12 @@ impl<'a> Hook<'a> {
             return Ok(true);
         };
         // A namespace that is being written has the labels that it is going to have.
-        let written = target.is_namespace() && target.subresource.is_empty() && !review.object.is_null();
+        let written = review.is_of_namespace() && review.subresource.is_empty() && !review.object.is_null();
         let labels = if written {
             object::labels(&review.object)
         } else if let Some(namespace) = &review.namespace_object {
             object::labels(namespace)
-        } else if target.is_namespace() {
+        } else if review.is_of_namespace() {
             object::labels(&review.old_object)
         } else {
             return Err(ApiError::not_found("", "namespaces", namespace));

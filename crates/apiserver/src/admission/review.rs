@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::Review;
 use crate::discovery::{ForeignKind, subresources};
-use crate::kinds::{Kind, strategy};
+use crate::kinds::Kind;
 use crate::object::strings;
 use crate::status::{ApiError, ApiResult, Cause, Details};
 
@@ -49,7 +49,6 @@ const CAUSES: [&str; 7] = [
 
 /// The request as a hook that knows `kind` is told it, without the objects: this much also match conditions see.
 pub fn request(review: &Review<'_>, kind: &Kind) -> Value {
-    let target = review.target;
     let spoken = foreign(review);
     let gvk = |kind: &Kind| match spoken {
         Some(f) => json!({"group": f.group, "version": f.version, "kind": f.kind}),
@@ -58,13 +57,13 @@ pub fn request(review: &Review<'_>, kind: &Kind) -> Value {
     let gvr = |kind: &Kind| json!({"group": kind.group, "version": kind.version, "resource": kind.plural});
     let mut request = json!({
         "kind": gvk(kind), "resource": gvr(kind),
-        "requestKind": gvk(target.kind), "requestResource": gvr(target.kind),
-        "operation": target.operation, "userInfo": review.user,
+        "requestKind": gvk(review.kind), "requestResource": gvr(review.kind),
+        "operation": review.operation, "userInfo": review.user,
         "dryRun": review.dry_run, "options": review.options,
     });
     let optional = [
-        ("subResource", target.subresource),
-        ("requestSubResource", target.subresource),
+        ("subResource", review.subresource),
+        ("requestSubResource", review.subresource),
         ("name", review.name),
         ("namespace", review.shown_namespace()),
     ];
@@ -75,36 +74,11 @@ pub fn request(review: &Review<'_>, kind: &Kind) -> Value {
 }
 
 /// The kind that the request's subresource speaks, if it is another.
-fn foreign(review: &Review<'_>) -> Option<ForeignKind> {
-    let target = review.target;
-    subresources(target.kind)
+pub fn foreign(review: &Review<'_>) -> Option<ForeignKind> {
+    subresources(review.kind)
         .into_iter()
-        .find(|subresource| subresource.name == target.subresource)?
+        .find(|subresource| subresource.name == review.subresource)?
         .speaks
-}
-
-/// The object in the version that the hook's rule names.
-pub fn as_kind(object: &Value, review: &Review<'_>, kind: &Kind) -> ApiResult<Value> {
-    let mut object = object.clone();
-    convert(&mut object, review, review.target.kind, kind)?;
-    Ok(object)
-}
-
-/// The reverse of [`as_kind`].
-pub fn back_from_kind(mut object: Value, review: &Review<'_>, kind: &Kind) -> ApiResult<Value> {
-    convert(&mut object, review, kind, review.target.kind)?;
-    Ok(object)
-}
-
-fn convert(object: &mut Value, review: &Review<'_>, from: &Kind, to: &Kind) -> ApiResult<()> {
-    let same = (&from.group, &from.version) == (&to.group, &to.version);
-    if same || object.is_null() || foreign(review).is_some() {
-        return Ok(());
-    }
-    strategy::absorb(from, object)?;
-    strategy::present(to, object);
-    object["apiVersion"] = json!(to.api_version());
-    Ok(())
 }
 
 /// A hook's answer.

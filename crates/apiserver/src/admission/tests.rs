@@ -10,7 +10,7 @@ mod server;
 
 const BIRDS: &str = "example.godwit.dev";
 
-fn kinds() -> KindTable {
+fn kinds() -> Arc<KindTable> {
     let mut kinds = KindTable::default();
     kinds.insert(bird("v1alpha1", json!({})));
     let scale = Some(Scale {
@@ -34,7 +34,7 @@ fn kinds() -> KindTable {
         "ValidatingWebhookConfiguration",
         own,
     ));
-    kinds
+    Arc::new(kinds)
 }
 
 fn target<'a>(kinds: &'a KindTable, group: &str, plural: &str) -> Target<'a> {
@@ -44,13 +44,16 @@ fn target<'a>(kinds: &'a KindTable, group: &str, plural: &str) -> Target<'a> {
         kind,
         subresource: "",
         operation: "CREATE",
-        namespace: if kind.namespaced { "lab" } else { "" },
     }
 }
 
-fn review(kinds: &KindTable) -> Review<'_> {
+fn review(kinds: &Arc<KindTable>) -> Review<'_> {
     Review {
-        target: target(kinds, BIRDS, "birds"),
+        kinds: Arc::clone(kinds),
+        kind: kinds.get(BIRDS, "v1", "birds").unwrap(),
+        subresource: "",
+        operation: "CREATE",
+        namespace: "lab",
         name: "robin",
         object: json!({"apiVersion": "example.godwit.dev/v1", "kind": "Bird", "spec": {"size": 1},
             "metadata": {"name": "robin", "namespace": "lab", "labels": {"wild": "yes"}}}),
@@ -165,7 +168,7 @@ fn webhook_configurations_are_exempt() {
 fn conditions_must_all_hold_and_one_that_fails_outweighs_errors() {
     let kinds = kinds();
     let review = review(&kinds);
-    let request = review::request(&review, review.target.kind);
+    let request = review::request(&review, review.kind);
     let holds = |expressions: &[&str]| {
         let conditions: Value = expressions
             .iter()
@@ -213,7 +216,7 @@ async fn hooks_are_told_what_the_real_server_tells_them() {
     });
     assert_eq!(request, expected);
 
-    review.target.subresource = "scale";
+    review.subresource = "scale";
     mutate(&[hook(&server, "/ok", &json!({}))], &mut review)
         .await
         .unwrap();
@@ -227,7 +230,8 @@ async fn hooks_are_told_what_the_real_server_tells_them() {
         ["scale", "scale"]
     );
 
-    review.target = target(&kinds, "", "namespaces");
+    review.kind = kinds.get("", "v1", "namespaces").unwrap();
+    review.namespace = "";
     mutate(&[hook(&server, "/ok", &json!({}))], &mut review)
         .await
         .unwrap();
@@ -397,7 +401,7 @@ async fn a_patch_that_does_not_fit_is_an_error_whatever_the_policy() {
     assert_eq!(error.code, 500);
 
     let mut delete = review(&kinds);
-    delete.target.operation = "DELETE";
+    delete.operation = "DELETE";
     delete.old_object = delete.object.take();
     let error = mutate(&[hook(&server, "/grow", &ignore)], &mut delete)
         .await
@@ -493,7 +497,8 @@ async fn selectors_look_at_the_namespace_and_at_both_sides_of_a_change() {
     .await;
 
     // A new namespace is judged by its own labels.
-    bird.target = target(&kinds, "", "namespaces");
+    bird.kind = kinds.get("", "v1", "namespaces").unwrap();
+    bird.namespace = "";
     check(
         selecting("namespaceSelector", json!({"wild": "yes"})),
         &mut bird,
