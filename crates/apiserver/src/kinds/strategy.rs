@@ -215,10 +215,8 @@ pub fn selectable_value(kind: &Kind, object: &Value, field: &str) -> Option<Stri
         // Flags that are left out are false.
         ("nodes", "spec.unschedulable") => (object["spec"]["unschedulable"] == true).to_string(),
         ("pods", "spec.hostNetwork") => (object["spec"]["hostNetwork"] == true).to_string(),
-        ("pods", "status.podIPs") => {
-            let addresses = list(&object["status"]["podIPs"]).iter();
-            addresses.map(|a| text(&a["ip"])).collect::<Vec<_>>().join(",")
-        }
+        // Accepted, but never filled in by the real server.
+        ("pods", "status.podIPs") => String::new(),
         ("events", "source") => {
             let component = text(&events::field(object, "source")["component"]);
             let reporter = text(events::field(object, "reportingComponent"));

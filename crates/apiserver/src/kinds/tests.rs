@@ -320,6 +320,9 @@ fn created_objects_are_the_real_servers() {
         let kind = kind_of(&case["sent"]);
         let mut object = defaulted(&kind, &case["sent"]);
         super::strategy::prepare_create(&kind, &mut object);
+        let mut errors = missing("", &kind.schema, &object);
+        errors.extend(super::strategy::validate(&kind, &object, None));
+        assert!(errors.is_empty(), "{}: {errors:?}", case["sent"]);
         differences(
             &kind.kind,
             &without_nulls(&object),
@@ -329,6 +332,27 @@ fn created_objects_are_the_real_servers() {
     }
     found.retain(|difference| !NOT_OURS.iter().any(|known| difference.contains(known)));
     assert!(found.is_empty(), "{found:#?}");
+}
+
+#[test]
+fn what_the_real_server_shows_can_be_sent_back() {
+    let recorded = recorded();
+    let shown = |list: &str, field: &str| -> Vec<Value> {
+        let cases = recorded[list].as_array().unwrap();
+        cases.iter().map(|case| without_nulls(&case[field])).collect()
+    };
+    for object in [shown("created", "stored"), shown("scenes", "object")].concat() {
+        let kind = kind_of(&object);
+        let mut again = object.clone();
+        fill(&kind.schema, &mut again);
+        super::strategy::prepare_update(&kind, &mut again, &object);
+        let mut errors = missing("", &kind.schema, &again);
+        errors.extend(super::strategy::validate(&kind, &again, Some(&object)));
+        assert!(errors.is_empty(), "{object}: {errors:?}");
+        let mut found = Vec::new();
+        differences(&kind.kind, &again, &object, &mut found);
+        assert!(found.is_empty(), "{found:#?}");
+    }
 }
 
 #[test]

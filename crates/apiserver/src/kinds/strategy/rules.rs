@@ -408,7 +408,7 @@ fn binding(kind: &Kind, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
                 &kinds,
             ));
         }
-        // In a namespace, the server takes the binding's own for granted.
+        // The server asks this of cluster-wide bindings alone.
         let homeless = subject["kind"] == "ServiceAccount" && text(&subject["namespace"]).is_empty();
         if homeless && !kind.namespaced {
             errors.push(FieldError::required(format!("subjects[{index}].namespace"), ""));
