@@ -14,13 +14,18 @@ use crate::kinds::{Column, Custom, Kind, Scale, Traits};
 use crate::object::{self, strings};
 use crate::schema::naming::{dns_subdomain, dns1035_label};
 use crate::schema::{Node, dialect, structural};
-use crate::status::{FieldError, FieldErrorKind};
+use crate::status::{FieldError, FieldErrorKind, qualified};
 
 mod names;
 #[cfg(test)]
 mod tests;
 
 pub use names::{accept, establish};
+
+/// Where definitions are kept.
+pub const PLACE: &str = "customresourcedefinitions.apiextensions.k8s.io";
+/// Holds a definition until the last of its objects is gone.
+pub const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
 const APPROVAL: &str = "api-approved.kubernetes.io";
 
@@ -586,6 +591,17 @@ fn validate_approval(definition: &Value, old: Option<&Value>, errors: &mut Vec<F
     }
 }
 
+/// Where the objects of a definition are kept.
+pub fn place(definition: &Value) -> String {
+    let spec = &definition["spec"];
+    qualified(text(&spec["names"], "plural"), text(spec, "group"))
+}
+
+/// Whether the definition's objects are served.
+pub fn is_established(definition: &Value) -> bool {
+    names::condition(definition, "Established").is_some_and(|condition| condition["status"] == json!("True"))
+}
+
 /// A row for each served version. The definition must be defaulted; its names are those it was given.
 pub fn kinds(definition: &Value) -> Result<Vec<Kind>, Vec<FieldError>> {
     let served = versions(definition).iter().enumerate();
@@ -617,7 +633,7 @@ fn kind(definition: &Value, version: &Value, index: usize) -> Result<Kind, Vec<F
         short_names: list("shortNames"),
         categories: list("categories"),
         namespaced: text(spec, "scope") == "Namespaced",
-        storage: Arc::from(format!("{group}/{}", text(names, "plural"))),
+        storage: Arc::from(place(definition)),
         storage_api_version: format!("{group}/{}", storage_version(definition).unwrap_or_default()),
         schema: Node::from(structural::parse(raw, &path)?),
         columns: columns.map(column).collect(),
@@ -642,7 +658,8 @@ fn kind(definition: &Value, version: &Value, index: usize) -> Result<Kind, Vec<F
         custom: Some(Custom {
             definition: object::name(definition).to_owned(),
             definition_uid: object::uid(definition).to_owned(),
-            default_on_read: true,
+            // Objects of the first generation were defaulted by this very schema when they were written.
+            default_on_read: object::generation(definition) > 1,
             raw_schema: Arc::new(raw.clone()),
             deprecation_warning: deprecation(definition, version),
         }),

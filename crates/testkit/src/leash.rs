@@ -61,7 +61,8 @@ impl Leash {
     /// Whether the process has ended by itself.
     pub fn ended(&self) -> bool {
         std::fs::read_to_string(format!("/proc/{}/stat", self.pid)).map_or(true, |stat| {
-            stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z'))
+            stat.rsplit_once(") ")
+                .is_none_or(|(_, rest)| rest.starts_with('Z'))
         })
     }
 

@@ -148,7 +148,10 @@ impl Server {
     /// Where it listens.
     pub async fn address(&self) -> SocketAddr {
         let url = self.config().await.cluster_url;
-        let host = url.host().expect("a server has a host").replace("localhost", "127.0.0.1");
+        let host = url
+            .host()
+            .expect("a server has a host")
+            .replace("localhost", "127.0.0.1");
         let port = url.port_u16().unwrap_or(443);
         SocketAddr::new(host.parse().expect("a server on an address"), port)
     }
@@ -166,7 +169,10 @@ impl Server {
     async fn renew(&mut self, signal: Signal) {
         match self.engine {
             Engine::Embedded => {
-                assert!(self.options.durable, "a server without a disk has nothing to come back with");
+                assert!(
+                    self.options.durable,
+                    "a server without a disk has nothing to come back with"
+                );
                 self.leash.take().expect("it runs").stop(signal).await;
                 self.launch_embedded().await;
             }
@@ -190,7 +196,8 @@ impl Server {
             command.extend(["--history".into(), events.to_string()]);
         }
         let leash = Leash::start(&self.dir, &self.dir.join("log"), &command);
-        self.ready(&leash, || Kubeconfig::read_from(&kubeconfig).is_ok()).await;
+        self.ready(&leash, || Kubeconfig::read_from(&kubeconfig).is_ok())
+            .await;
         self.leash = Some(leash);
     }
 
@@ -199,9 +206,14 @@ impl Server {
     }
 
     async fn launch_kubernetes(&mut self) {
-        let script = std::env::var_os("GODWIT_CONTROL_PLANE")
-            .map_or_else(|| workspace().join("tools/kubernetes/control-plane"), PathBuf::from);
-        let (script, plane) = (script.display().to_string(), self.control_plane().display().to_string());
+        let script = std::env::var_os("GODWIT_CONTROL_PLANE").map_or_else(
+            || workspace().join("tools/kubernetes/control-plane"),
+            PathBuf::from,
+        );
+        let (script, plane) = (
+            script.display().to_string(),
+            self.control_plane().display().to_string(),
+        );
         let up = self.dir.join("up");
         let hold = format!("touch '{}' && sleep infinity", up.display());
         let command = [&script, "run", &plane, "--", "sh", "-c", &hold].map(str::to_owned);
@@ -227,9 +239,17 @@ impl Server {
             .expect("the pid of kube-apiserver");
         let command = arguments(pid);
         let name = if signal == Signal::Kill { "-KILL" } else { "-TERM" };
-        let killed = std::process::Command::new("kill").args([name, &pid.to_string()]).status();
-        assert!(killed.is_ok_and(|status| status.success()), "kube-apiserver could not be ended");
-        eventually("the end of kube-apiserver", async || arguments(pid).is_empty().then_some(())).await;
+        let killed = std::process::Command::new("kill")
+            .args([name, &pid.to_string()])
+            .status();
+        assert!(
+            killed.is_ok_and(|status| status.success()),
+            "kube-apiserver could not be ended"
+        );
+        eventually("the end of kube-apiserver", async || {
+            arguments(pid).is_empty().then_some(())
+        })
+        .await;
         self.renew_with(&command).await;
     }
 
@@ -279,7 +299,10 @@ pub async fn eventually<T>(what: &str, ask: impl AsyncFn() -> Option<T>) -> T {
 
 fn workspace() -> PathBuf {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
-    crates.and_then(Path::parent).expect("crates/testkit has two parents").to_owned()
+    crates
+        .and_then(Path::parent)
+        .expect("crates/testkit has two parents")
+        .to_owned()
 }
 
 /// The `godwit` binary of this test's profile, which must not be older than what it is made of.
@@ -294,7 +317,11 @@ fn binary() -> PathBuf {
     let built = built.unwrap_or_else(|_| panic!("no {}: cargo build -p godwit", binary.display()));
     for sources in ["bin/godwit/src", "crates/apiserver/src"] {
         let newest = newest(&workspace().join(sources));
-        assert!(newest <= built, "{} is older than {sources}: cargo build -p godwit", binary.display());
+        assert!(
+            newest <= built,
+            "{} is older than {sources}: cargo build -p godwit",
+            binary.display()
+        );
     }
     binary
 }

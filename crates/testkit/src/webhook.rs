@@ -55,8 +55,7 @@ impl Webhook {
         let record = Arc::clone(&asked);
         let serving = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let (acceptor, answer, record) =
-                    (acceptor.clone(), Arc::clone(&answer), Arc::clone(&record));
+                let (acceptor, answer, record) = (acceptor.clone(), Arc::clone(&answer), Arc::clone(&record));
                 tokio::spawn(async move {
                     let Ok(stream) = acceptor.accept(stream).await else {
                         return;
@@ -94,7 +93,11 @@ async fn review(
     answer: &Arc<Answer>,
     record: &Mutex<Vec<Value>>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
-    let body = request.into_body().collect().await.map(http_body_util::Collected::to_bytes);
+    let body = request
+        .into_body()
+        .collect()
+        .await
+        .map(http_body_util::Collected::to_bytes);
     let review: Value = body
         .ok()
         .and_then(|body| serde_json::from_slice(&body).ok())
@@ -103,7 +106,8 @@ async fn review(
     record.lock().expect("no answer panicked").push(asked.clone());
     let mut response = answer(asked);
     response["uid"] = asked["uid"].clone();
-    let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response});
+    let review =
+        json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response});
     Ok(Response::builder()
         .header("content-type", "application/json")
         .body(Full::from(review.to_string()))

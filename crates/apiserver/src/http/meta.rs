@@ -7,14 +7,14 @@ use sha2::{Digest, Sha256};
 use super::negotiate::aggregated_discovery;
 use super::path::Route;
 use super::reply::{Body, Reply};
-use crate::kinds::definitions::raw_definitions;
 use crate::registry::Registry;
 use crate::status::{ApiError, ApiResult};
 use crate::{discovery, openapi};
 
 /// Probes answer without credentials: they say nothing but that the server is up.
 pub(super) fn health(path: &str) -> Option<Reply> {
-    matches!(path, "/healthz" | "/livez" | "/readyz").then(|| Reply::bytes(StatusCode::OK, "text/plain; charset=utf-8", "ok"))
+    matches!(path, "/healthz" | "/livez" | "/readyz")
+        .then(|| Reply::bytes(StatusCode::OK, "text/plain; charset=utf-8", "ok"))
 }
 
 pub(super) fn answer(registry: &Registry, route: &Route, accept: &str, known: &str) -> ApiResult<Reply> {
@@ -23,21 +23,38 @@ pub(super) fn answer(registry: &Registry, route: &Route, accept: &str, known: &s
     let (value, content_type) = match route {
         Route::Version => json_type(version()),
         Route::Groups { core } => match aggregated_discovery(accept) {
-            Some("v2") => (discovery::aggregated(&kinds, *core, "v2"), "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"),
-            Some(_) => (discovery::aggregated(&kinds, *core, "v2beta1"), "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"),
+            Some("v2") => (
+                discovery::aggregated(&kinds, *core, "v2"),
+                "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+            ),
+            Some(_) => (
+                discovery::aggregated(&kinds, *core, "v2beta1"),
+                "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList",
+            ),
             _ if *core => json_type(discovery::core_versions(&registry.address())),
             _ => json_type(discovery::group_list(&kinds)),
         },
         Route::Group(group) => found(discovery::group(&kinds, group))?,
         Route::GroupVersion { group, version } => found(discovery::resource_list(&kinds, group, version))?,
-        Route::OpenApiIndex => json_type(openapi::index(&kinds, &raw_definitions())),
-        Route::OpenApi(path) => found(openapi::document(&kinds, &raw_definitions(), path))?,
+        Route::OpenApiIndex => json_type(openapi::index(&kinds)),
+        Route::OpenApi(path) => found(openapi::document(&kinds, path))?,
         Route::Resource(_) => return Err(ApiError::no_such_resource()),
     };
     let body = value.to_string();
-    let etag = Sha256::digest(&body).iter().take(16).fold(String::new(), |text, byte| format!("{text}{byte:02X}"));
+    let etag = Sha256::digest(&body)
+        .iter()
+        .take(16)
+        .fold(String::new(), |text, byte| format!("{text}{byte:02X}"));
     let unchanged = known.trim_matches('"') == etag;
-    let mut reply = Reply::bytes(if unchanged { StatusCode::NOT_MODIFIED } else { StatusCode::OK }, content_type, body);
+    let mut reply = Reply::bytes(
+        if unchanged {
+            StatusCode::NOT_MODIFIED
+        } else {
+            StatusCode::OK
+        },
+        content_type,
+        body,
+    );
     if unchanged {
         reply.body = Body::empty();
     }
