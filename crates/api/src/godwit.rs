@@ -6,7 +6,10 @@
 //! addresses there are, and outlives the definition of its network, so that what is left over can still be freed.
 //! It must never enumerate addresses: ranges may be IPv6.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::{
+    fmt::Write as _,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::CustomResource;
@@ -225,7 +228,8 @@ pub fn allocation_name(network: &str, address: IpAddr) -> Result<String, Allocat
         if inner_dash || (byte != ESCAPE && (byte.is_ascii_lowercase() || byte.is_ascii_digit())) {
             name.push(char::from(byte));
         } else {
-            name.push_str(&format!("{}{byte:02x}", char::from(ESCAPE)));
+            // Writing to a string cannot fail.
+            let _ = write!(name, "{}{byte:02x}", char::from(ESCAPE));
         }
     }
     if network.is_empty() || name.len() > NAME_MAX {

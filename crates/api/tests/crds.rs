@@ -6,6 +6,13 @@
 //! UPDATE=1 cargo test -p api --test crds
 //! ```
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot go on stops"
+)]
+
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
@@ -257,7 +264,7 @@ impl Inspection {
         match &node.additional_properties {
             Some(JSONSchemaPropsOrBool::Schema(values)) => self.node(&format!("{path}.*"), values),
             Some(JSONSchemaPropsOrBool::Bool(_)) => {
-                self.problem(path, "additionalProperties without a schema")
+                self.problem(path, "additionalProperties without a schema");
             }
             None => {}
         }

@@ -88,7 +88,7 @@ string_enum! {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct InstanceTemplate {
     /// Labels and annotations of the instance and of its pod.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::template_metadata")]
     pub metadata: Option<TemplateMetadata>,
     /// What runs and where it may run.

@@ -142,6 +142,10 @@ string_enum! {
 /// of the cluster's settings never reaches a move on its way. Fields mean what they mean in the `KubeVirt` object.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "the switches are KubeVirt's and independent of each other"
+)]
 pub struct MigrationOptions {
     pub node_drain_taint_key: String,
     pub parallel_outbound_migrations_per_node: u32,

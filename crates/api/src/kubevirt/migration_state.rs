@@ -14,6 +14,10 @@ use crate::string_enum::string_enum;
 /// One move.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "the flags are KubeVirt's, and its clients read each of them"
+)]
 pub struct MigrationState {
     /// UID of the migration.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -31,7 +31,7 @@ pub struct Interface {
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub type_: Option<InterfaceType>,
     /// The device that the guest sees: `virtio`, or `{type: virtio}`. Default virtio.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "model_schema")]
     pub model: Option<ModelField>,
     /// Ethernet address; none: one is made up and kept.
