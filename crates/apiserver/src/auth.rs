@@ -1,33 +1,36 @@
-//! Who is calling: client certificates, static tokens and service-account tokens. Nobody is anonymous.
+//! Who is calling: client certificates and service-account tokens. Nobody is anonymous.
+//!
+//! Says who, never what they may do: on this server every authenticated user may do everything.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::HeaderMap;
 use ring::hmac;
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::status::{ApiError, ApiResult};
 
 const ISSUER: &str = "https://kubernetes.default.svc";
+const AUTHENTICATED: &str = "system:authenticated";
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct User {
     pub name: String,
     pub uid: String,
     pub groups: Vec<String>,
+    /// The certificate that the caller showed, as `X509SHA256=…`.
+    pub credential: String,
 }
 
 impl User {
     /// The person, or the program, that may do anything.
     pub fn admin() -> Self {
-        Self {
-            name: "system:admin".into(),
-            uid: String::new(),
-            groups: vec!["system:masters".into(), AUTHENTICATED.into()],
-        }
+        let groups = vec!["system:masters".into(), AUTHENTICATED.into()];
+        Self { name: "system:admin".into(), groups, ..Self::default() }
     }
 
     /// The user that a client certificate names: common name and organisations.
@@ -35,35 +38,44 @@ impl User {
         let (_, certificate) = X509Certificate::from_der(der).ok()?;
         let subject = certificate.subject();
         let name = subject.iter_common_name().next()?.as_str().ok()?.to_owned();
-        let organisations = subject
-            .iter_organization()
-            .filter_map(|organisation| organisation.as_str().ok());
-        let groups = organisations
-            .map(str::to_owned)
-            .chain([AUTHENTICATED.to_owned()])
-            .collect();
-        Some(Self {
-            name,
-            uid: String::new(),
-            groups,
-        })
+        let organisations = subject.iter_organization().filter_map(|organisation| organisation.as_str().ok());
+        let groups = organisations.map(str::to_owned).chain([AUTHENTICATED.to_owned()]).collect();
+        let digest = Sha256::digest(der);
+        let credential = digest.iter().fold("X509SHA256=".to_owned(), |text, byte| format!("{text}{byte:02x}"));
+        Some(Self { name, uid: String::new(), groups, credential })
     }
 
+    fn from_service_account(claims: Claims) -> Option<Self> {
+        let namespace = claims.sub.split(':').nth(2)?;
+        let groups = vec![
+            "system:serviceaccounts".to_owned(),
+            format!("system:serviceaccounts:{namespace}"),
+            AUTHENTICATED.to_owned(),
+        ];
+        Some(Self { name: claims.sub, uid: claims.uid, groups, credential: String::new() })
+    }
+
+    /// The user that `kubectl --as` and `--as-group` name, if they do.
+    fn impersonated(headers: &HeaderMap) -> Option<Self> {
+        let text = |value: &http::HeaderValue| value.to_str().ok().map(str::to_owned);
+        let name = headers.get("impersonate-user").and_then(text)?;
+        let groups = headers.get_all("impersonate-group").iter().filter_map(text);
+        let groups = groups.chain([AUTHENTICATED.to_owned()]).collect();
+        let uid = headers.get("impersonate-uid").and_then(text).unwrap_or_default();
+        Some(Self { name, uid, groups, credential: String::new() })
+    }
+
+    /// As `userInfo` shows it.
     pub fn to_value(&self) -> Value {
         let mut value = json!({ "username": self.name, "groups": self.groups });
         if !self.uid.is_empty() {
             value["uid"] = self.uid.clone().into();
         }
+        if !self.credential.is_empty() {
+            value["extra"] = json!({ "authentication.kubernetes.io/credential-id": [self.credential] });
+        }
         value
     }
-}
-
-const AUTHENTICATED: &str = "system:authenticated";
-
-/// What is known of callers.
-pub struct Auth {
-    tokens: HashMap<String, Arc<User>>,
-    key: hmac::Key,
 }
 
 /// The claims of a service-account token.
@@ -73,73 +85,64 @@ struct Claims {
     sub: String,
     uid: String,
     exp: i64,
+    aud: Vec<String>,
+}
+
+/// Makes and checks tokens, and tells callers apart.
+pub struct Auth {
+    key: hmac::Key,
 }
 
 impl Auth {
     /// `key` signs service-account tokens; tokens of an earlier run are good as long as the key is the same.
-    pub fn new(tokens: HashMap<String, Arc<User>>, key: &[u8]) -> Self {
-        Self {
-            tokens,
-            key: hmac::Key::new(hmac::HMAC_SHA256, key),
-        }
+    pub fn new(key: &[u8]) -> Self {
+        Self { key: hmac::Key::new(hmac::HMAC_SHA256, key) }
     }
 
-    /// The caller of a request: its bearer token, or else whoever the connection belongs to.
-    pub(crate) fn identify(
-        &self,
-        authorization: &str,
-        connection: Option<&Arc<User>>,
-    ) -> ApiResult<Arc<User>> {
-        match authorization.split_once(' ') {
+    /// The caller of a request: its bearer token, or else whoever the connection belongs to; or whom they speak for.
+    pub(crate) fn identify(&self, headers: &HeaderMap, connection: Option<&Arc<User>>) -> ApiResult<Arc<User>> {
+        let authorization = headers.get(http::header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let caller = match authorization.and_then(|text| text.split_once(' ')) {
             Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => {
-                self.bearer(token.trim()).ok_or_else(ApiError::unauthorized)
+                let (user, audiences) = self.bearer(token.trim()).ok_or_else(ApiError::unauthorized)?;
+                if !audiences.iter().any(|audience| audience == ISSUER) {
+                    return Err(ApiError::unauthorized());
+                }
+                Arc::new(user)
             }
-            _ => connection.cloned().ok_or_else(ApiError::unauthorized),
-        }
+            _ => connection.cloned().ok_or_else(ApiError::unauthorized)?,
+        };
+        Ok(User::impersonated(headers).map_or(caller, Arc::new))
     }
 
-    pub(crate) fn bearer(&self, token: &str) -> Option<Arc<User>> {
-        if let Some(user) = self.tokens.get(token) {
-            return Some(user.clone());
-        }
+    /// The user of a token that this server gave and that has not expired, and whom the token is for.
+    pub(crate) fn bearer(&self, token: &str) -> Option<(User, Vec<String>)> {
         let (signed, signature) = token.rsplit_once('.')?;
-        hmac::verify(
-            &self.key,
-            signed.as_bytes(),
-            &URL_SAFE_NO_PAD.decode(signature).ok()?,
-        )
-        .ok()?;
-        let claims: Claims =
-            serde_json::from_slice(&URL_SAFE_NO_PAD.decode(signed.split_once('.')?.1).ok()?).ok()?;
+        hmac::verify(&self.key, signed.as_bytes(), &URL_SAFE_NO_PAD.decode(signature).ok()?).ok()?;
+        let claims = URL_SAFE_NO_PAD.decode(signed.split_once('.')?.1).ok()?;
+        let claims: Claims = serde_json::from_slice(&claims).ok()?;
         if claims.exp <= jiff::Timestamp::now().as_second() {
             return None;
         }
-        let namespace = claims.sub.split(':').nth(2)?;
-        let groups = vec![
-            "system:serviceaccounts".to_owned(),
-            format!("system:serviceaccounts:{namespace}"),
-            AUTHENTICATED.to_owned(),
-        ];
-        Some(Arc::new(User {
-            name: claims.sub,
-            uid: claims.uid,
-            groups,
-        }))
+        let audiences = claims.aud.clone();
+        Some((User::from_service_account(claims)?, audiences))
     }
 
-    /// A token of a service account, in the usual JWT form.
+    /// A token of a service account, in the usual JWT form, for the audiences given or else for this server.
     pub(crate) fn issue(
         &self,
-        namespace: &str,
-        name: &str,
+        (namespace, name): (&str, &str),
         uid: &str,
         expires: jiff::Timestamp,
+        audiences: &[&str],
     ) -> ApiResult<String> {
+        let audiences = if audiences.is_empty() { &[ISSUER] } else { audiences };
         let claims = Claims {
             iss: ISSUER.into(),
             sub: format!("system:serviceaccount:{namespace}:{name}"),
             uid: uid.into(),
             exp: expires.as_second(),
+            aud: audiences.iter().map(|audience| (*audience).to_owned()).collect(),
         };
         let claims = serde_json::to_vec(&claims).map_err(ApiError::internal)?;
         let header = URL_SAFE_NO_PAD.encode(r#"{"alg":"HS256","typ":"JWT"}"#);
@@ -153,39 +156,50 @@ impl Auth {
 mod tests {
     use super::*;
 
-    fn auth() -> Auth {
-        Auth::new(
-            HashMap::from([("secret".to_owned(), Arc::new(User::admin()))]),
-            b"key",
-        )
+    fn in_seconds(seconds: i64) -> jiff::Timestamp {
+        jiff::Timestamp::now() + jiff::SignedDuration::from_secs(seconds)
+    }
+
+    fn with_token(token: &str) -> HeaderMap {
+        HeaderMap::from_iter([(http::header::AUTHORIZATION, format!("Bearer {token}").parse().unwrap())])
     }
 
     #[test]
     fn nobody_is_anonymous() {
-        assert_eq!(auth().identify("", None).map_err(|e| e.code), Err(401));
-        assert_eq!(
-            auth()
-                .identify("Bearer wrong", Some(&Arc::new(User::admin())))
-                .map_err(|e| e.code),
-            Err(401)
-        );
-        assert!(auth().identify("Bearer secret", None).is_ok());
+        let (auth, admin) = (Auth::new(b"key"), Arc::new(User::admin()));
+        assert_eq!(auth.identify(&HeaderMap::new(), None).map_err(|e| e.code), Err(401));
+        assert_eq!(auth.identify(&with_token("wrong"), Some(&admin)).map_err(|e| e.code), Err(401));
+        assert_eq!(auth.identify(&HeaderMap::new(), Some(&admin)).unwrap().name, "system:admin");
     }
 
     #[test]
-    fn a_service_account_token_names_its_account_until_it_expires() {
-        let auth = auth();
-        let soon = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(60);
-        let token = auth.issue("birds", "godwit", "u1", soon).unwrap();
-        let user = auth.bearer(&token).unwrap();
+    fn a_token_names_its_service_account_until_it_expires() {
+        let auth = Auth::new(b"key");
+        let token = auth.issue(("birds", "godwit"), "u1", in_seconds(60), &[]).unwrap();
+        let user = auth.identify(&with_token(&token), None).unwrap();
         assert_eq!(user.name, "system:serviceaccount:birds:godwit");
         assert!(user.groups.contains(&"system:serviceaccounts:birds".to_owned()));
-        let past = jiff::Timestamp::now() - jiff::SignedDuration::from_secs(1);
-        assert_eq!(
-            auth.bearer(&auth.issue("birds", "godwit", "u1", past).unwrap()),
-            None
-        );
         let (body, _) = token.rsplit_once('.').unwrap();
         assert_eq!(auth.bearer(&format!("{body}.AAAA")), None);
+        let expired = auth.issue(("birds", "godwit"), "u1", in_seconds(-1), &[]).unwrap();
+        assert_eq!(auth.bearer(&expired), None);
+    }
+
+    #[test]
+    fn a_token_for_someone_else_is_no_key_to_this_server() {
+        let auth = Auth::new(b"key");
+        let token = auth.issue(("birds", "godwit"), "u1", in_seconds(60), &["vault"]).unwrap();
+        assert_eq!(auth.identify(&with_token(&token), None).map_err(|e| e.code), Err(401));
+        assert_eq!(auth.bearer(&token).unwrap().1, ["vault"]);
+    }
+
+    #[test]
+    fn one_may_speak_for_another() {
+        let mut headers = HeaderMap::new();
+        headers.insert("impersonate-user", "jane".parse().unwrap());
+        headers.append("impersonate-group", "birds".parse().unwrap());
+        let user = Auth::new(b"key").identify(&headers, Some(&Arc::new(User::admin()))).unwrap();
+        assert_eq!((user.name.as_str(), user.groups.as_slice()), ("jane", &["birds".to_owned(), AUTHENTICATED.to_owned()][..]));
+        assert!(Auth::new(b"key").identify(&headers, None).is_err());
     }
 }

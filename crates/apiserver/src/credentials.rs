@@ -105,7 +105,7 @@ impl Credentials {
     /// The administrator's kubeconfig. It is JSON, which every reader of YAML reads.
     pub(crate) fn kubeconfig(&self, address: SocketAddr) -> Result<String, StartError> {
         let subject = Subject {
-            common_name: "kubernetes-admin".into(),
+            common_name: "admin".into(),
             organisation: Some("system:masters".into()),
             ..Subject::default()
         };

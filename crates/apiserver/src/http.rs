@@ -94,10 +94,7 @@ impl Service {
         if let Some(reply) = meta::health(parts.uri.path()) {
             return Ok(reply);
         }
-        let user = self
-            .registry
-            .auth
-            .identify(&text(header::AUTHORIZATION), self.caller.as_ref())?;
+        let user = self.registry.auth.identify(&parts.headers, self.caller.as_ref())?;
         let accept = text(header::ACCEPT);
         let route = path::parse(parts.uri.path())?;
         let query = query::Query::parse(parts.uri.query().unwrap_or_default());

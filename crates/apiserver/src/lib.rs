@@ -11,7 +11,6 @@
 //! Every kind is a row of a table and a schema; there is no handler per kind. Production is a real Kubernetes: what
 //! Godwit does on this server must behave the same there, and the differential suite holds it to that.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -113,7 +112,7 @@ impl ApiServer {
                 )
             }
         };
-        let auth = Auth::new(HashMap::new(), &credentials.token_key);
+        let auth = Auth::new(&credentials.token_key);
         let webhooks = Webhooks::new(options.resolver.unwrap_or_else(|| Arc::new(|_| None)));
         let nodes = NodeClient::new(credentials.client_tls()?);
         let kinds = Kinds::new(KindTable::builtin());

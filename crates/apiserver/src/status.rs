@@ -88,14 +88,10 @@ impl ApiError {
         Self::new(404, "NotFound", message).about(group, plural, name)
     }
 
-    /// The URL names no resource that is served here.
+    /// The URL names nothing that is served here. The one error that is plain text on the wire: clients then say
+    /// themselves what they were looking for.
     pub fn no_such_resource() -> Self {
-        Self::new(
-            404,
-            "NotFound",
-            "the server could not find the requested resource",
-        )
-        .about("", "", "")
+        Self::new(404, "", "404 page not found")
     }
 
     pub fn method_not_allowed() -> Self {

@@ -92,6 +92,9 @@ impl Reply {
 
     pub fn error(error: &ApiError) -> Self {
         let status = StatusCode::from_u16(error.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        if *error == ApiError::no_such_resource() {
+            return Self::bytes(status, "text/plain; charset=utf-8", format!("{}\n", error.message));
+        }
         let mut reply = Self::json(status, &error.to_value());
         reply.retry_after = error
             .details

@@ -21,7 +21,7 @@ impl Registry {
         let everything = json!({ "verbs": ["*"], "apiGroups": ["*"], "resources": ["*"] });
         let status = match kind.kind.as_str() {
             "SelfSubjectReview" => json!({ "userInfo": call.user.to_value() }),
-            "TokenReview" => self.token_review(review["spec"]["token"].as_str().unwrap_or_default()),
+            "TokenReview" => self.token_review(&review["spec"]),
             "SelfSubjectRulesReview" => json!({
                 "resourceRules": [everything], "incomplete": false,
                 "nonResourceRules": [{ "verbs": ["*"], "nonResourceURLs": ["*"] }],
@@ -36,12 +36,15 @@ impl Registry {
         Ok(Reply::json(StatusCode::CREATED, &review))
     }
 
-    fn token_review(&self, token: &str) -> Value {
-        match self.auth.bearer(token) {
-            Some(user) => json!({ "authenticated": true, "user": user.to_value() }),
-            None => {
-                json!({ "authenticated": false, "error": "the token is not one that this server gave, or it has expired" })
+    fn token_review(&self, spec: &Value) -> Value {
+        let asked = object::strings(&spec["audiences"]);
+        match self.auth.bearer(spec["token"].as_str().unwrap_or_default()) {
+            Some((user, audiences)) if asked.is_empty() || audiences.iter().any(|one| asked.contains(&one.as_str())) => {
+                let shared: Vec<String> =
+                    audiences.into_iter().filter(|one| asked.is_empty() || asked.contains(&one.as_str())).collect();
+                json!({ "authenticated": true, "user": user.to_value(), "audiences": shared })
             }
+            _ => json!({ "authenticated": false, "error": "the token is not one that this server gave to these audiences, or it has expired" }),
         }
     }
 
@@ -60,7 +63,8 @@ impl Registry {
             .max(600);
         let expires = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(seconds);
         let (namespace, name) = (object::namespace(&account), object::name(&account));
-        let token = self.auth.issue(namespace, name, object::uid(&account), expires)?;
+        let audiences = object::strings(&request["spec"]["audiences"]);
+        let token = self.auth.issue((namespace, name), object::uid(&account), expires, &audiences)?;
         let map = object::as_map_mut(&mut request);
         map.insert("apiVersion".into(), "authentication.k8s.io/v1".into());
         map.insert("kind".into(), "TokenRequest".into());
