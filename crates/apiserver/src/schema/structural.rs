@@ -1,8 +1,8 @@
 //! From a definition's `openAPIV3Schema` to a [`Schema`], refusing what is not structural.
 //!
 //! The rules are those of the real server, in its order: the structure itself (`wellformed`), the defaults against
-//! the schema that they sit in, then the use of OpenAPI and the CEL rules (`dialect`). A schema that passes is complete:
-//! everything that later reads it can rely on it, and nothing later reads the raw one but OpenAPI publishing.
+//! the schema that they sit in, then the use of `OpenAPI` and the CEL rules (`dialect`). A schema that passes is complete:
+//! everything that later reads it can rely on it, and nothing later reads the raw one but what publishes it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
