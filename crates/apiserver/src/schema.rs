@@ -148,6 +148,8 @@ pub struct Constraints {
     pub unique_items: bool,
     pub min_properties: Option<u64>,
     pub max_properties: Option<u64>,
+    /// `additionalProperties: false`: a field that is not listed is an error, not pruned.
+    pub closed: bool,
     pub all_of: Vec<Schema>,
     pub any_of: Vec<Schema>,
     pub one_of: Vec<Schema>,

@@ -8,6 +8,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, LazyLock};
 
 use kube_cel::KubeCelExt as _;
+use kube_cel::cel::common::ast::{CallExpr, EntryExpr, Expr, LiteralValue, operators};
+use kube_cel::cel::extractors::This;
 use kube_cel::cel::objects::OptionalValue;
 use kube_cel::cel::parser::{Expression, Parser};
 use kube_cel::cel::{Context, ExecutionError, Value as Cel};
@@ -80,8 +82,57 @@ impl Compiled {
 
 pub(super) fn parse(source: &str) -> Result<Expression, String> {
     match catch_unwind(|| Parser::default().enable_optional_syntax(true).parse(source)) {
-        Ok(parsed) => parsed.map_err(|error| error.to_string()),
+        Ok(Ok(mut expression)) => {
+            mend(&mut expression);
+            Ok(expression)
+        }
+        Ok(Err(error)) => Err(error.to_string()),
         Err(_) => Err("the expression cannot be parsed".to_owned()),
+    }
+}
+
+/// Writes `a.?b`, and `a.?b.c`, as `a[?'b']`: of the two, the engine knows only of the latter that `b` may be missing.
+fn mend(expression: &mut Expression) {
+    match &mut expression.expr {
+        Expr::Call(call) => {
+            let target = call.target.as_deref_mut();
+            target.into_iter().chain(&mut call.args).for_each(mend);
+            if call.func_name == operators::OPT_SELECT {
+                operators::OPT_INDEX.clone_into(&mut call.func_name);
+            }
+        }
+        Expr::Select(select) => {
+            mend(&mut select.operand);
+            let is_optional =
+                matches!(&select.operand.expr, Expr::Call(call) if call.func_name == operators::OPT_INDEX);
+            if is_optional && !select.test {
+                let field = Expression {
+                    id: select.operand.id,
+                    expr: Expr::Literal(LiteralValue::String(select.field.as_str().into())),
+                };
+                expression.expr = Expr::Call(CallExpr {
+                    func_name: operators::OPT_INDEX.to_owned(),
+                    target: None,
+                    args: vec![std::mem::take(&mut *select.operand), field],
+                });
+            }
+        }
+        Expr::Comprehension(parts) => {
+            let steps = [&mut parts.iter_range, &mut parts.accu_init, &mut parts.loop_cond];
+            steps.into_iter().for_each(mend);
+            mend(&mut parts.loop_step);
+            mend(&mut parts.result);
+        }
+        Expr::List(list) => list.elements.iter_mut().for_each(mend),
+        Expr::Map(map) => {
+            for entry in &mut map.entries {
+                if let EntryExpr::MapEntry(entry) = &mut entry.expr {
+                    mend(&mut entry.key);
+                    mend(&mut entry.value);
+                }
+            }
+        }
+        Expr::Unspecified | Expr::Ident(_) | Expr::Literal(_) | Expr::Struct(_) => {}
     }
 }
 
@@ -94,6 +145,17 @@ pub(super) static ENGINE: LazyLock<Context<'static>> = LazyLock::new(|| {
     }
     context.add_function("type", |value: Cel| type_of(&value).to_owned());
     context.add_function("dyn", |value: Cel| -> Result<Cel, ExecutionError> { Ok(value) });
+    // The engine counts the bytes of a string.
+    context.add_function("size", |This(value): This<Cel>| -> Result<Cel, ExecutionError> {
+        let size = match &value {
+            Cel::String(text) => text.chars().count(),
+            Cel::Bytes(bytes) => bytes.len(),
+            Cel::List(items) => items.len(),
+            Cel::Map(map) => map.map.len(),
+            _ => return Err(ExecutionError::NoSuchOverload),
+        };
+        Ok(Cel::Int(i64::try_from(size).unwrap_or(i64::MAX)))
+    });
     context
 });
 
@@ -114,8 +176,12 @@ fn type_of(value: &Cel) -> &'static str {
 
 /// Whether the engine has a function of this name, be it an operator.
 pub(super) fn is_function(name: &str) -> bool {
-    const MACROS: [&str; 3] = ["has", "optMap", "optFlatMap"];
-    if MACROS.contains(&name) || !name.starts_with(|c: char| c.is_ascii_alphabetic()) {
+    // Libraries of the engine that the real server does not lend to definitions.
+    const FOREIGN: [&str; 2] = ["base64.", "math."];
+    if FOREIGN.iter().any(|library| name.starts_with(library)) {
+        return false;
+    }
+    if !name.starts_with(|c: char| c.is_ascii_alphabetic()) {
         return true;
     }
     let Ok(call) = parse(&format!("{name}()")) else {
@@ -389,6 +455,11 @@ fn reason_of(error: &ExecutionError) -> String {
         ExecutionError::FunctionError { function, .. } if function == "quantity" => {
             "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
                 .to_owned()
+        }
+        ExecutionError::FunctionError { function, .. }
+            if matches!(function.as_str(), "int" | "uint" | "double") =>
+        {
+            format!("type conversion error from 'string' to '{function}'")
         }
         ExecutionError::FunctionError { message, .. } => message.clone(),
         other => other.to_string(),

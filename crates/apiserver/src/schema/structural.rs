@@ -92,7 +92,7 @@ fn build(raw: &Value) -> Schema {
     };
     let additional = match &raw["additionalProperties"] {
         // Any value, but nothing below it is described: what is nested is pruned.
-        Value::Bool(true) => Some(build(&Value::Null)),
+        Value::Bool(_) => Some(build(&Value::Null)),
         schema @ Value::Object(_) => Some(build(schema)),
         _ => None,
     };
@@ -162,6 +162,7 @@ fn constraints(raw: &Value) -> Constraints {
         unique_items: flag(raw, "uniqueItems"),
         min_properties: size("minProperties"),
         max_properties: size("maxProperties"),
+        closed: raw["additionalProperties"] == json!(false),
         all_of: all("allOf"),
         any_of: all("anyOf"),
         one_of: all("oneOf"),

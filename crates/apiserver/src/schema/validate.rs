@@ -266,6 +266,13 @@ impl Checker<'_> {
         if let Some(most) = limits.max_properties.filter(|most| count > *most) {
             out.add(self.too_many(path, count, most));
         }
+        for name in fields
+            .keys()
+            .filter(|name| limits.closed && !schema.properties.contains_key(*name))
+        {
+            let detail = format!("{path}.{name} in body is a forbidden property");
+            out.add(self.invalid(path, &json!(name), detail));
+        }
         for (name, value) in fields {
             let Some(known) = schema.field(name) else { continue };
             // Both sides were converted to the requested version: its name says nothing of what the client changed.
