@@ -113,3 +113,22 @@ pub fn set_path(object: &mut Value, path: &str, new: Value) {
     let parent = keys.into_iter().fold(as_map_mut(object), child_mut);
     parent.insert(last.to_owned(), new);
 }
+
+/// The object as JSON, its kind first, as Kubernetes writes it: a reader learns what it has before it reads on.
+pub fn to_json(object: &Value) -> Result<Vec<u8>, serde_json::Error> {
+    use serde::ser::{SerializeMap as _, Serializer as _};
+    let Some(map) = object.as_object() else { return serde_json::to_vec(object) };
+    let mut bytes = Vec::with_capacity(1024);
+    let mut serializer = serde_json::Serializer::new(&mut bytes);
+    let mut out = serializer.serialize_map(Some(map.len()))?;
+    for key in ["kind", "apiVersion"] {
+        if let Some(value) = map.get(key) {
+            out.serialize_entry(key, value)?;
+        }
+    }
+    for (key, value) in map.iter().filter(|(key, _)| *key != "kind" && *key != "apiVersion") {
+        out.serialize_entry(key, value)?;
+    }
+    out.end()?;
+    Ok(bytes)
+}

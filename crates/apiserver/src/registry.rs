@@ -117,6 +117,9 @@ impl Registry {
         let spans = kind.namespaced && route.namespace.is_none();
         let misplaced = !kind.namespaced && route.namespace.is_some();
         let is_list = matches!(call.verb, Verb::List | Verb::Watch) && route.name.is_none();
+        if misplaced && kind.custom.is_some() && route.name.is_some() {
+            return Err(kind.not_found(route.name()));
+        }
         if misplaced || (spans && !is_list && kind.verbs() != ["create"]) {
             return Err(ApiError::no_such_resource());
         }
@@ -129,7 +132,7 @@ impl Registry {
                 _ => Err(ApiError::method_not_allowed()),
             };
         }
-        match call.verb {
+        let mut reply = match call.verb {
             Verb::Get => self.get(&call, kind).await,
             Verb::List => self.list(&call, kind).await,
             Verb::Watch => self.watch(&call, kind).await,
@@ -138,7 +141,9 @@ impl Registry {
             Verb::Patch => self.patch(&call, kind).await,
             Verb::Delete => self.delete(&call, kind).await,
             Verb::DeleteCollection => self.delete_collection(&call, kind).await,
-        }
+        }?;
+        reply.warnings.extend(kind.custom.as_ref().and_then(|custom| custom.deprecation_warning.clone()));
+        Ok(reply)
     }
 
     /// A whole object as the answer, in the form that the client wants.

@@ -9,13 +9,16 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+mod binding;
 pub mod cel;
 pub mod correlate;
 pub mod defaults;
 pub(crate) mod dialect;
 pub mod formats;
+mod lists;
 pub mod metadata;
 pub mod naming;
+mod numbers;
 pub mod path;
 pub mod pattern;
 pub mod prune;
@@ -28,6 +31,10 @@ mod wellformed;
 
 /// What is known of one value.
 #[derive(Debug, Clone, Default)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is an independent fact of the value, named by the schema language"
+)]
 pub struct Schema {
     pub kind: Type,
     pub properties: BTreeMap<String, Node>,
@@ -141,6 +148,8 @@ pub struct Constraints {
     pub unique_items: bool,
     pub min_properties: Option<u64>,
     pub max_properties: Option<u64>,
+    /// `additionalProperties: false`: a field that is not listed is an error, not pruned.
+    pub closed: bool,
     pub all_of: Vec<Schema>,
     pub any_of: Vec<Schema>,
     pub one_of: Vec<Schema>,

@@ -392,20 +392,19 @@ impl FieldError {
     /// The message without the field.
     fn body(&self) -> String {
         let head = match self.kind {
-            FieldErrorKind::Required => "Required value".to_owned(),
-            FieldErrorKind::Forbidden => "Forbidden".to_owned(),
-            FieldErrorKind::Invalid | FieldErrorKind::TypeInvalid => format!("Invalid value: {}", self.value),
-            FieldErrorKind::NotSupported => format!("Unsupported value: {}", self.value),
-            FieldErrorKind::Duplicate => format!("Duplicate value: {}", self.value),
-            FieldErrorKind::TooLong => "Too long".to_owned(),
-            FieldErrorKind::TooMany => format!("Too many: {}", self.value),
-            FieldErrorKind::NotFound => format!("Not found: {}", self.value),
+            FieldErrorKind::Required => "Required value",
+            FieldErrorKind::Forbidden => "Forbidden",
+            FieldErrorKind::Invalid | FieldErrorKind::TypeInvalid => "Invalid value",
+            FieldErrorKind::NotSupported => "Unsupported value",
+            FieldErrorKind::Duplicate => "Duplicate value",
+            FieldErrorKind::TooLong => "Too long",
+            FieldErrorKind::TooMany => "Too many",
+            FieldErrorKind::NotFound => "Not found",
         };
-        if self.detail.is_empty() {
-            head
-        } else {
-            format!("{head}: {}", self.detail)
-        }
+        let shows_value =
+            !matches!(self.kind, FieldErrorKind::Required | FieldErrorKind::Forbidden | FieldErrorKind::TooLong);
+        let value = if shows_value { self.value.as_str() } else { "" };
+        [head, value, &self.detail].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(": ")
     }
 }
 

@@ -23,6 +23,14 @@ pub(crate) async fn bootstrap(registry: &Registry) -> ApiResult<()> {
         });
         insert(registry, "namespaces", "", name, namespace).await?;
     }
+    let everything = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "rules": [
+            { "apiGroups": ["*"], "resources": ["*"], "verbs": ["*"] },
+            { "nonResourceURLs": ["*"], "verbs": ["*"] },
+        ],
+    });
+    insert(registry, "clusterroles.rbac.authorization.k8s.io", "", "cluster-admin", everything).await?;
     let service = json!({
         "apiVersion": "v1", "kind": "Service",
         "metadata": { "labels": { "component": "apiserver", "provider": "kubernetes" } },

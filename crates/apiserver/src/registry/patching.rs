@@ -37,10 +37,10 @@ impl Registry {
             JSON | MERGE => self.change_by(intent, media).await,
             STRATEGIC if kind.custom.is_none() => self.change_by(intent, media).await,
             _ if kind.custom.is_some() => Err(ApiError::unsupported_media_type(
-                &[JSON, MERGE, APPLY, "application/apply-patch+cbor"].join(", "),
+                &[JSON, MERGE, APPLY].join(", "),
             )),
             _ => Err(ApiError::unsupported_media_type(
-                &[JSON, MERGE, STRATEGIC, APPLY, "application/apply-patch+cbor"].join(", "),
+                &[JSON, MERGE, STRATEGIC, APPLY].join(", "),
             )),
         }
     }

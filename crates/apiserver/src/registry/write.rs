@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{Registry, absorb, key, metadata, present, special};
+use super::{Registry, Verb, absorb, key, metadata, present, special};
 use crate::admission::Review;
 use crate::apply::{self, Writer};
 use crate::http::Call;
@@ -12,7 +12,7 @@ use crate::http::query::FieldValidation;
 use crate::http::reply::Reply;
 use crate::kinds::{Kind, KindTable, strategy};
 use crate::schema::{cel, defaults, prune, validate};
-use crate::status::{ApiError, ApiResult};
+use crate::status::{ApiError, ApiResult, FieldError};
 use crate::store::{Desired, Expect, Write, WriteError};
 use crate::{body, object};
 
@@ -72,6 +72,7 @@ impl<'a> Intent<'a> {
     /// Drops what the schema does not know and fills in defaults. Returns warnings, or refuses when asked to be strict.
     pub(super) fn normalise(&self, object: &mut Value, duplicates: &[String]) -> ApiResult<Vec<String>> {
         let schema = self.kind.schema.get();
+        let sent = if self.validation == FieldValidation::Strict { object.clone() } else { Value::Null };
         let unknown = prune::prune(schema, object);
         defaults::apply(schema, object);
         let complaints: Vec<String> = unknown
@@ -83,13 +84,27 @@ impl<'a> Intent<'a> {
             FieldValidation::Ignore => Ok(Vec::new()),
             FieldValidation::Warn => Ok(complaints),
             FieldValidation::Strict if complaints.is_empty() => Ok(complaints),
-            FieldValidation::Strict => Err(ApiError::bad_request(format!(
-                "{kind} in version {version:?} cannot be handled as a {kind}: strict decoding error: {}",
-                complaints.join(", "),
-                kind = self.kind.kind,
-                version = self.kind.version,
-            ))),
+            FieldValidation::Strict => Err(self.not_strict(&sent, &complaints.join(", "))),
         }
+    }
+
+    /// A body is refused for what it says, a patch for what it would make.
+    fn not_strict(&self, object: &Value, complaints: &str) -> ApiError {
+        if self.call.verb == Verb::Patch && !self.applies() {
+            let detail = format!("strict decoding error: {complaints}");
+            let error = FieldError::invalid("patch", &object.to_string().into(), detail);
+            return ApiError::invalid("", "", "", vec![error]);
+        }
+        ApiError::bad_request(format!(
+            "{kind} in version {version:?} cannot be handled as a {kind}: strict decoding error: {complaints}",
+            kind = self.kind.kind,
+            version = self.kind.version,
+        ))
+    }
+
+    /// Whether this is a server-side apply.
+    pub(super) fn applies(&self) -> bool {
+        self.call.verb == Verb::Patch && self.call.content_type.starts_with("application/apply-patch")
     }
 }
 
@@ -105,16 +120,8 @@ impl Registry {
     }
 
     pub(super) fn outcome_reply(intent: &Intent<'_>, outcome: Outcome) -> ApiResult<Reply> {
-        let mut warnings = outcome.warnings;
-        warnings.extend(
-            intent
-                .kind
-                .custom
-                .as_ref()
-                .and_then(|custom| custom.deprecation_warning.clone()),
-        );
         let reply = Self::reply(intent.call, intent.kind, outcome.object, outcome.created)?;
-        Ok(reply.with_warnings(warnings))
+        Ok(reply.with_warnings(outcome.warnings))
     }
 
     /// Creates an object that may or may not have passed [`apply::apply`] before (then it has managedFields).
@@ -134,9 +141,8 @@ impl Registry {
         }
         metadata::stamp_new(kind, &mut object, &intent.now);
         let api_version = kind.api_version();
-        if intent.call.content_type.starts_with("application/apply-patch") {
-            // The apply recorded who owns what.
-        } else {
+        // An apply has recorded who owns what.
+        if !intent.applies() {
             apply::record_update(kind.schema.get(), None, &mut object, &intent.writer(&api_version));
         }
         self.check_namespace(kind, &object, namespace)?;
@@ -243,7 +249,7 @@ impl Registry {
         let option_kind = match operation {
             "CREATE" => "CreateOptions",
             "DELETE" => "DeleteOptions",
-            _ if intent.call.verb == super::Verb::Patch => "PatchOptions",
+            _ if intent.call.verb == Verb::Patch => "PatchOptions",
             _ => "UpdateOptions",
         };
         let mut options = json!({ "kind": option_kind, "apiVersion": "meta.k8s.io/v1" });
@@ -312,15 +318,55 @@ pub(super) fn check(kind: &Kind, new: &Value, old: Option<&Value>) -> ApiResult<
     let schema = kind.schema.get();
     let mut errors = metadata::validate(kind, new, old);
     let broken = validate::validate(schema, new, old);
-    if broken.is_empty() {
-        errors.extend(cel::validate(schema, new, old));
-        errors.extend(strategy::validate(kind, new, old));
-    }
-    errors.extend(broken);
-    if errors.is_empty() {
-        Ok(())
+    if kind.custom.is_some() {
+        let rules = match cel::blocked(&broken) {
+            _ if schema.without_rules => Vec::new(),
+            Some(notice) => vec![notice],
+            None => cel::validate(schema, new, old),
+        };
+        errors.extend(broken);
+        errors.extend(scale_errors(kind, new));
+        errors.extend(rules);
     } else {
-        Err(kind.invalid(object::name(new), errors))
+        if broken.is_empty() {
+            errors.extend(strategy::validate(kind, new, old));
+        }
+        errors.extend(broken);
+    }
+    if errors.is_empty() { Ok(()) } else { Err(kind.invalid(object::name(new), errors)) }
+}
+
+/// What `/scale` shows must be numbers, wherever the kind keeps them.
+fn scale_errors(kind: &Kind, new: &Value) -> Vec<FieldError> {
+    let Some(scale) = &kind.scale else { return Vec::new() };
+    let mut errors = Vec::new();
+    for path in [&scale.spec_replicas, &scale.status_replicas] {
+        match object::at_path(new, path) {
+            None => {}
+            Some(value) => match value.as_i64() {
+                Some(number) if number < 0 => {
+                    errors.push(FieldError::invalid(path, value, "should be a non-negative integer"));
+                }
+                Some(_) => {}
+                None => {
+                    let (text, found) = (value.as_str().map_or_else(|| value.to_string(), str::to_owned), go_type(value));
+                    let detail = format!("{path} accessor error: {text} is of the type {found}, expected int64");
+                    errors.push(FieldError::invalid(path, &0.into(), detail));
+                }
+            },
+        }
+    }
+    errors
+}
+
+fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::String(_) => "string",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "float64",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+        Value::Null => "<nil>",
     }
 }
 

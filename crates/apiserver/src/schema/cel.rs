@@ -4,20 +4,21 @@
 //! correlates list-maps and binds an optional `oldSelf` unlike the real server. Rules are compiled when a definition is
 //! read, never while an object is checked. A fault inside the engine fails the rule, not the server.
 
-use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, LazyLock};
 
-use base64::Engine as _;
 use kube_cel::KubeCelExt as _;
-use kube_cel::cel::objects::{Key, Map, OptionalValue};
+use kube_cel::cel::common::ast::{CallExpr, EntryExpr, Expr, LiteralValue, operators};
+use kube_cel::cel::extractors::This;
+use kube_cel::cel::objects::OptionalValue;
 use kube_cel::cel::parser::{Expression, Parser};
 use kube_cel::cel::{Context, ExecutionError, Value as Cel};
-use serde_json::{Number, Value, json};
+use serde_json::{Value, json};
 
+use super::binding::to_cel;
 use super::path::{NIL, Path};
 use super::typing::{self, Known};
-use super::{Rule, Schema, Type, correlate, metadata};
+use super::{Rule, Schema, Type, correlate};
 use crate::status::{FieldError, FieldErrorKind, show};
 
 /// A rule ready to run.
@@ -79,15 +80,64 @@ impl Compiled {
     }
 }
 
-fn parse(source: &str) -> Result<Expression, String> {
+pub(super) fn parse(source: &str) -> Result<Expression, String> {
     match catch_unwind(|| Parser::default().enable_optional_syntax(true).parse(source)) {
-        Ok(parsed) => parsed.map_err(|error| error.to_string()),
+        Ok(Ok(mut expression)) => {
+            mend(&mut expression);
+            Ok(expression)
+        }
+        Ok(Err(error)) => Err(error.to_string()),
         Err(_) => Err("the expression cannot be parsed".to_owned()),
     }
 }
 
+/// Writes `a.?b`, and `a.?b.c`, as `a[?'b']`: of the two, the engine knows only of the latter that `b` may be missing.
+fn mend(expression: &mut Expression) {
+    match &mut expression.expr {
+        Expr::Call(call) => {
+            let target = call.target.as_deref_mut();
+            target.into_iter().chain(&mut call.args).for_each(mend);
+            if call.func_name == operators::OPT_SELECT {
+                operators::OPT_INDEX.clone_into(&mut call.func_name);
+            }
+        }
+        Expr::Select(select) => {
+            mend(&mut select.operand);
+            let is_optional =
+                matches!(&select.operand.expr, Expr::Call(call) if call.func_name == operators::OPT_INDEX);
+            if is_optional && !select.test {
+                let field = Expression {
+                    id: select.operand.id,
+                    expr: Expr::Literal(LiteralValue::String(select.field.as_str().into())),
+                };
+                expression.expr = Expr::Call(CallExpr {
+                    func_name: operators::OPT_INDEX.to_owned(),
+                    target: None,
+                    args: vec![std::mem::take(&mut *select.operand), field],
+                });
+            }
+        }
+        Expr::Comprehension(parts) => {
+            let steps = [&mut parts.iter_range, &mut parts.accu_init, &mut parts.loop_cond];
+            steps.into_iter().for_each(mend);
+            mend(&mut parts.loop_step);
+            mend(&mut parts.result);
+        }
+        Expr::List(list) => list.elements.iter_mut().for_each(mend),
+        Expr::Map(map) => {
+            for entry in &mut map.entries {
+                if let EntryExpr::MapEntry(entry) = &mut entry.expr {
+                    mend(&mut entry.key);
+                    mend(&mut entry.value);
+                }
+            }
+        }
+        Expr::Unspecified | Expr::Ident(_) | Expr::Literal(_) | Expr::Struct(_) => {}
+    }
+}
+
 /// Every function that a rule may call. Building it is costly; a scope on top of it is not.
-static ENGINE: LazyLock<Context<'static>> = LazyLock::new(|| {
+pub(super) static ENGINE: LazyLock<Context<'static>> = LazyLock::new(|| {
     let mut context = Context::default().with_all();
     // Which type a value has is all that rules ask of types; their names serve.
     for name in typing::TYPES {
@@ -95,6 +145,17 @@ static ENGINE: LazyLock<Context<'static>> = LazyLock::new(|| {
     }
     context.add_function("type", |value: Cel| type_of(&value).to_owned());
     context.add_function("dyn", |value: Cel| -> Result<Cel, ExecutionError> { Ok(value) });
+    // The engine counts the bytes of a string.
+    context.add_function("size", |This(value): This<Cel>| -> Result<Cel, ExecutionError> {
+        let size = match &value {
+            Cel::String(text) => text.chars().count(),
+            Cel::Bytes(bytes) => bytes.len(),
+            Cel::List(items) => items.len(),
+            Cel::Map(map) => map.map.len(),
+            _ => return Err(ExecutionError::NoSuchOverload),
+        };
+        Ok(Cel::Int(i64::try_from(size).unwrap_or(i64::MAX)))
+    });
     context
 });
 
@@ -115,8 +176,12 @@ fn type_of(value: &Cel) -> &'static str {
 
 /// Whether the engine has a function of this name, be it an operator.
 pub(super) fn is_function(name: &str) -> bool {
-    const MACROS: [&str; 3] = ["has", "optMap", "optFlatMap"];
-    if MACROS.contains(&name) || !name.starts_with(|c: char| c.is_ascii_alphabetic()) {
+    // Libraries of the engine that the real server does not lend to definitions.
+    const FOREIGN: [&str; 2] = ["base64.", "math."];
+    if FOREIGN.iter().any(|library| name.starts_with(library)) {
+        return false;
+    }
+    if !name.starts_with(|c: char| c.is_ascii_alphabetic()) {
         return true;
     }
     let Ok(call) = parse(&format!("{name}()")) else {
@@ -315,7 +380,7 @@ fn check_rules(
     }
 }
 
-fn run(program: &Expression, scope: &Context) -> Result<Cel, String> {
+pub(super) fn run(program: &Expression, scope: &Context) -> Result<Cel, String> {
     match catch_unwind(AssertUnwindSafe(|| scope.resolve(program))) {
         Ok(outcome) => outcome.map_err(|error| reason_of(&error)),
         Err(_) => Err("internal error".to_owned()),
@@ -391,6 +456,11 @@ fn reason_of(error: &ExecutionError) -> String {
             "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
                 .to_owned()
         }
+        ExecutionError::FunctionError { function, .. }
+            if matches!(function.as_str(), "int" | "uint" | "double") =>
+        {
+            format!("type conversion error from 'string' to '{function}'")
+        }
         ExecutionError::FunctionError { message, .. } => message.clone(),
         other => other.to_string(),
     }
@@ -402,131 +472,4 @@ pub(super) fn normal_path(path: &str) -> String {
         .trim_start_matches('.')
         .replace("['", "[")
         .replace("']", "]")
-}
-
-/// The value as rules see it.
-fn to_cel(schema: &Schema, value: &Value, is_resource: bool) -> Cel {
-    match value {
-        Value::Null => Cel::Null,
-        Value::Bool(flag) => Cel::Bool(*flag),
-        Value::Number(number) => number_to_cel(schema.kind, number),
-        Value::String(text) => string_to_cel(schema, text),
-        Value::Array(items) => {
-            let unknown = Schema::default();
-            let element = schema.element().unwrap_or(&unknown);
-            let items = items
-                .iter()
-                .map(|item| to_cel(element, item, element.embedded_resource));
-            Cel::List(Arc::new(items.collect()))
-        }
-        Value::Object(fields) => {
-            let unknown = Schema::default();
-            let entries = fields.iter().filter_map(|(name, value)| {
-                if let Some(node) = schema.properties.get(name) {
-                    let known = node.get();
-                    return Some((escape(name)?, to_cel(known, value, known.embedded_resource)));
-                }
-                // The keys of a map are data, not names: they are not escaped.
-                if let Some(node) = &schema.additional {
-                    return Some((
-                        name.clone(),
-                        to_cel(node.get(), value, node.get().embedded_resource),
-                    ));
-                }
-                let visible =
-                    schema.properties.is_empty() || (is_resource && metadata::is_type_or_meta(name));
-                visible.then(|| (name.clone(), to_cel(&unknown, value, false)))
-            });
-            let map: HashMap<Key, Cel> = entries
-                .map(|(name, value)| (Key::String(Arc::new(name)), value))
-                .collect();
-            Cel::Map(Map { map: Arc::new(map) })
-        }
-    }
-}
-
-#[allow(
-    clippy::cast_possible_truncation,
-    reason = "checked to be a whole number in range"
-)]
-fn number_to_cel(kind: Type, number: &Number) -> Cel {
-    let float = number.as_f64().unwrap_or_default();
-    match (kind, number.as_i64()) {
-        (Type::Number, _) => Cel::Float(float),
-        (_, Some(integer)) => Cel::Int(integer),
-        (Type::Integer | Type::IntOrString, None) if float.fract() == 0.0 && float.abs() < 9.2e18 => {
-            Cel::Int(float as i64)
-        }
-        _ => Cel::Float(float),
-    }
-}
-
-fn string_to_cel(schema: &Schema, text: &str) -> Cel {
-    let plain = || Cel::String(Arc::new(text.to_owned()));
-    if schema.kind != Type::String {
-        return plain();
-    }
-    match schema.constraints.format.as_deref() {
-        Some("date-time") => construct("timestamp", text.to_owned()).unwrap_or_else(plain),
-        Some("date") => construct("timestamp", format!("{text}T00:00:00Z")).unwrap_or_else(plain),
-        Some("duration") => construct("duration", text.to_owned()).unwrap_or_else(plain),
-        Some("byte") => base64::engine::general_purpose::STANDARD
-            .decode(text)
-            .map_or_else(|_| plain(), |bytes| Cel::Bytes(Arc::new(bytes))),
-        _ => plain(),
-    }
-}
-
-/// A time value, made by the engine's own function.
-fn construct(function: &str, text: String) -> Option<Cel> {
-    static PROGRAMS: LazyLock<HashMap<&str, Expression>> = LazyLock::new(|| {
-        let compiled = ["timestamp", "duration"]
-            .into_iter()
-            .filter_map(|name| Some((name, parse(&format!("{name}(text)")).ok()?)));
-        compiled.collect()
-    });
-    let mut scope = ENGINE.new_inner_scope();
-    scope.add_variable_from_value("text", text);
-    run(PROGRAMS.get(function)?, &scope).ok()
-}
-
-/// A field's name as an identifier of the language; `None` when it cannot be written as one.
-pub fn escape(name: &str) -> Option<String> {
-    const RESERVED: [&str; 21] = [
-        "true",
-        "false",
-        "null",
-        "in",
-        "as",
-        "break",
-        "const",
-        "continue",
-        "else",
-        "for",
-        "function",
-        "if",
-        "import",
-        "let",
-        "loop",
-        "package",
-        "namespace",
-        "return",
-        "var",
-        "void",
-        "while",
-    ];
-    if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) {
-        return None;
-    }
-    if RESERVED.contains(&name) {
-        return Some(format!("__{name}__"));
-    }
-    let legal = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
-    let escaped = || {
-        let text = name.replace("__", "__underscores__");
-        text.replace('.', "__dot__")
-            .replace('-', "__dash__")
-            .replace('/', "__slash__")
-    };
-    name.chars().all(legal).then(escaped)
 }

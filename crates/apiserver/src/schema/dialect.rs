@@ -1,4 +1,4 @@
-//! Which part of OpenAPI a definition may use, and what its Kubernetes extensions must say.
+//! Which part of `OpenAPI` a definition may use, and what its Kubernetes extensions must say.
 //!
 //! Looks at raw schemas, because what is forbidden never reaches a [`Schema`]. The messages are the real server's.
 

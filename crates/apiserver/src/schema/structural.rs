@@ -1,8 +1,8 @@
 //! From a definition's `openAPIV3Schema` to a [`Schema`], refusing what is not structural.
 //!
 //! The rules are those of the real server, in its order: the structure itself (`wellformed`), the defaults against
-//! the schema that they sit in, then the use of OpenAPI and the CEL rules (`dialect`). A schema that passes is complete:
-//! everything that later reads it can rely on it, and nothing later reads the raw one but OpenAPI publishing.
+//! the schema that they sit in, then the use of `OpenAPI` and the CEL rules (`dialect`). A schema that passes is complete:
+//! everything that later reads it can rely on it, and nothing later reads the raw one but what publishes it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -92,7 +92,7 @@ fn build(raw: &Value) -> Schema {
     };
     let additional = match &raw["additionalProperties"] {
         // Any value, but nothing below it is described: what is nested is pruned.
-        Value::Bool(true) => Some(build(&Value::Null)),
+        Value::Bool(_) => Some(build(&Value::Null)),
         schema @ Value::Object(_) => Some(build(schema)),
         _ => None,
     };
@@ -162,6 +162,7 @@ fn constraints(raw: &Value) -> Constraints {
         unique_items: flag(raw, "uniqueItems"),
         min_properties: size("minProperties"),
         max_properties: size("maxProperties"),
+        closed: raw["additionalProperties"] == json!(false),
         all_of: all("allOf"),
         any_of: all("anyOf"),
         one_of: all("oneOf"),

@@ -6,7 +6,8 @@
 
 use kube_cel::cel::common::ast::{CallExpr, EntryExpr, Expr, IdedExpr, LiteralValue};
 
-use super::cel::{escape, is_function};
+use super::binding::escape;
+use super::cel::is_function;
 use super::{Node, Schema, Type};
 
 /// What is known of a value.
@@ -45,7 +46,7 @@ pub fn infer<'a>(expr: &'a IdedExpr, scope: &mut Scope<'a>) -> Result<Known<'a>,
     match &expr.expr {
         Expr::Literal(LiteralValue::Boolean(_)) => Ok(Known::Boolean),
         Expr::Literal(LiteralValue::String(_)) => Ok(Known::Text),
-        Expr::Unspecified | Expr::Literal(_) => Ok(Known::Other),
+        Expr::Unspecified | Expr::Literal(_) | Expr::Struct(_) => Ok(Known::Other),
         Expr::Ident(name) => variable(name, scope),
         Expr::Select(select) => {
             let operand = infer(&select.operand, scope)?;
@@ -85,7 +86,6 @@ pub fn infer<'a>(expr: &'a IdedExpr, scope: &mut Scope<'a>) -> Result<Known<'a>,
             }
             Ok(Known::Other)
         }
-        Expr::Struct(_) => Ok(Known::Other),
     }
 }
 
@@ -136,12 +136,14 @@ fn infer_call<'a>(call: &'a CallExpr, scope: &mut Scope<'a>) -> Result<Known<'a>
     for argument in &call.args {
         operands.push(infer(argument, scope)?);
     }
-    Ok(match (name, operands.as_slice()) {
-        ("_==_" | "_!=_" | "_<_" | "_<=_" | "_>_" | "_>=_" | "_&&_" | "_||_" | "!_" | "@in", _)
-        | ("startsWith" | "endsWith" | "matches" | "contains" | "hasValue", _) => Known::Boolean,
-        ("_[_]", [operand, _]) => element_or_value(*operand),
-        ("string", _) => Known::Text,
-        ("size" | "int" | "uint" | "double" | "duration" | "timestamp" | "-_", _) => Known::Other,
+    Ok(match name {
+        "_==_" | "_!=_" | "_<_" | "_<=_" | "_>_" | "_>=_" | "_&&_" | "_||_" | "!_" | "@in" | "startsWith"
+        | "endsWith" | "matches" | "contains" | "hasValue" => Known::Boolean,
+        "_[_]" => operands
+            .first()
+            .map_or(Known::Anything, |operand| element_or_value(*operand)),
+        "string" => Known::Text,
+        "size" | "int" | "uint" | "double" | "duration" | "timestamp" | "-_" => Known::Other,
         _ => Known::Anything,
     })
 }

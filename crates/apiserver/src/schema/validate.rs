@@ -4,11 +4,15 @@
 //! allocates nothing for an object that is valid. The checks of one value run whatever its type turned out to be: a
 //! string where a number should be is still held to its length.
 
+use std::cmp::Ordering;
+
 use serde_json::{Number, Value, json};
 
+use super::lists::duplicates_in;
+use super::numbers::{compare, go_float, is_integral, is_multiple, out_of_range, show_number};
 use super::path::{Path, or_nil};
-use super::{Bound, ListType, Schema, Type, correlate, formats, metadata};
-use crate::status::{FieldError, FieldErrorKind, show};
+use super::{Bound, Schema, Type, correlate, formats, metadata};
+use crate::status::{FieldError, FieldErrorKind};
 
 /// Every violation in `new`. With `old` given, what did not change is not held against the client (ratcheting).
 pub fn validate(schema: &Schema, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
@@ -197,13 +201,13 @@ impl Checker<'_> {
                 out.add(self.invalid(path, &shown, detail));
             }
         }
-        let broken = |bound: &&Bound, beyond: std::cmp::Ordering| {
+        let broken = |bound: &&Bound, beyond: Ordering| {
             let order = compare(number, bound.value);
-            order == Some(beyond) || (bound.exclusive && order == Some(std::cmp::Ordering::Equal))
+            order == Some(beyond) || (bound.exclusive && order == Some(Ordering::Equal))
         };
         for (bound, beyond, word) in [
-            (&limits.minimum, std::cmp::Ordering::Less, "greater"),
-            (&limits.maximum, std::cmp::Ordering::Greater, "less"),
+            (&limits.minimum, Ordering::Less, "greater"),
+            (&limits.maximum, Ordering::Greater, "less"),
         ] {
             if let Some(bound) = bound.as_ref().filter(|bound| broken(bound, beyond)) {
                 let or_equal = if bound.exclusive { "" } else { " or equal to" };
@@ -261,6 +265,13 @@ impl Checker<'_> {
         }
         if let Some(most) = limits.max_properties.filter(|most| count > *most) {
             out.add(self.too_many(path, count, most));
+        }
+        for name in fields
+            .keys()
+            .filter(|name| limits.closed && !schema.properties.contains_key(*name))
+        {
+            let detail = format!("{path}.{name} in body is a forbidden property");
+            out.add(self.invalid(path, &json!(name), detail));
         }
         for (name, value) in fields {
             let Some(known) = schema.field(name) else { continue };
@@ -417,66 +428,6 @@ fn type_name(value: &Value) -> &'static str {
     }
 }
 
-/// Written as an integer, or a fraction that is a whole number and exact.
-fn is_integral(number: &Number) -> bool {
-    const EXACT: f64 = 9_007_199_254_740_991.0;
-    number.is_i64()
-        || number
-            .as_f64()
-            .is_some_and(|n| n.fract() == 0.0 && n.abs() <= EXACT)
-}
-
-/// How the type is called that the number does not fit in.
-fn out_of_range(kind: Type, format: Option<&str>, number: &Number) -> Option<String> {
-    let fits = match (kind, format) {
-        (Type::Integer, Some("int32")) => number.as_i64().is_some_and(|n| i32::try_from(n).is_ok()),
-        // Beyond 64 bits, or a fraction.
-        (Type::Integer, _) => {
-            number.is_i64()
-                || number
-                    .as_f64()
-                    .is_some_and(|n| n.fract() == 0.0 && n.abs() < 9.2e18)
-        }
-        (Type::Number, Some("float")) => number.as_f64().is_some_and(|n| n.abs() <= f64::from(f32::MAX)),
-        _ => true,
-    };
-    let named = || {
-        format.map_or("(default format)".to_owned(), |format| {
-            format!("with format {format}")
-        })
-    };
-    (!fits).then(named)
-}
-
-#[allow(
-    clippy::cast_possible_truncation,
-    reason = "checked to be a whole number in range"
-)]
-fn compare(number: &Number, bound: f64) -> Option<std::cmp::Ordering> {
-    match number.as_i64() {
-        Some(n) if bound.fract() == 0.0 && bound.abs() < 9.2e18 => Some(n.cmp(&(bound as i64))),
-        _ => number.as_f64()?.partial_cmp(&bound),
-    }
-}
-
-#[allow(
-    clippy::cast_possible_truncation,
-    reason = "checked to be a whole number in range"
-)]
-fn is_multiple(number: &Number, factor: f64) -> bool {
-    match number.as_i64() {
-        Some(n) if factor.fract() == 0.0 && factor < 9.2e18 => n % (factor as i64) == 0,
-        _ => number.as_f64().is_some_and(|n| {
-            let times = if factor < 1.0 {
-                1.0 / factor * n
-            } else {
-                n / factor
-            };
-            (times - times.round()).abs() < 1e-9
-        }),
-    }
-}
-
 /// Equal, where numbers are equal by value and not by how they were written.
 fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
@@ -489,94 +440,9 @@ fn text_of(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// A value in a message: a fraction as Go prints it.
-fn show_number(value: &Value) -> String {
-    match value {
-        Value::Number(number) if number.is_f64() => number.as_f64().map(go_float).unwrap_or_default(),
-        other => show(other),
-    }
-}
-
-/// A float as Go's `%v` prints it: an exponent below 1e-4 and from 1e21 on.
-pub fn go_float(number: f64) -> String {
-    let size = number.abs();
-    if size != 0.0 && !(1e-4..1e21).contains(&size) {
-        let text = format!("{number:e}");
-        let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
-        let (sign, exponent) = exponent.strip_prefix('-').map_or(('+', exponent), |e| ('-', e));
-        return format!("{digits}e{sign}{exponent:0>2}");
-    }
-    number.to_string()
-}
-
 fn all_distinct(items: &[Value]) -> bool {
     items
         .iter()
         .enumerate()
         .all(|(index, item)| !items[..index].contains(item))
-}
-
-/// Entries that a set or a list-map holds twice.
-fn duplicates_in(schema: &Schema, value: &Value) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    find_duplicates(schema, value, &Path::Root, &mut errors);
-    errors
-}
-
-fn find_duplicates(schema: &Schema, value: &Value, path: &Path, errors: &mut Vec<FieldError>) {
-    match value {
-        Value::Object(fields) => {
-            for (name, child) in fields {
-                if let Some(node) = schema.properties.get(name) {
-                    find_duplicates(node.get(), child, &Path::Child(path, name), errors);
-                } else if let Some(node) = &schema.additional {
-                    find_duplicates(node.get(), child, &Path::Key(path, name), errors);
-                }
-            }
-        }
-        Value::Array(items) => {
-            match &schema.list {
-                _ if items.is_empty() => {}
-                ListType::Atomic => {}
-                ListType::Set => repeated(items, path, errors),
-                ListType::Map(keys) => {
-                    match items.iter().position(|item| !item.is_object() && !item.is_null()) {
-                        Some(index) => errors.push(FieldError::invalid(
-                            Path::Index(path, index).to_string(),
-                            &items[index],
-                            "must be an object for an array of list-type map",
-                        )),
-                        None => {
-                            let entries: Vec<Value> = items.iter().map(|item| keys_of(item, keys)).collect();
-                            repeated(&entries, path, errors);
-                        }
-                    }
-                }
-            }
-            let Some(element) = schema.element() else { return };
-            for (index, item) in items.iter().enumerate() {
-                find_duplicates(element, item, &Path::Index(path, index), errors);
-            }
-        }
-        _ => {}
-    }
-}
-
-fn keys_of(item: &Value, keys: &[String]) -> Value {
-    let present = keys
-        .iter()
-        .filter_map(|key| Some((key.clone(), item.get(key)?.clone())));
-    Value::Object(present.collect())
-}
-
-/// Reports the second of equal entries, however many there are.
-fn repeated(entries: &[Value], path: &Path, errors: &mut Vec<FieldError>) {
-    let mut seen = std::collections::HashMap::new();
-    for (index, entry) in entries.iter().enumerate() {
-        let times = seen.entry(entry.to_string()).or_insert(0);
-        *times += 1;
-        if *times == 2 {
-            errors.push(FieldError::duplicate(Path::Index(path, index).to_string(), entry));
-        }
-    }
 }

@@ -130,7 +130,7 @@ fn apply(view: &mut View, write: Write) -> Result<Event, WriteError> {
     };
     object::set_meta(&mut value, "resourceVersion", Value::String(revision.to_string()));
     let labels = object::labels(&value);
-    let json = serde_json::to_vec(&value).map_err(|cause| WriteError::Failed(cause.to_string()))?;
+    let json = object::to_json(&value).map_err(|cause| WriteError::Failed(cause.to_string()))?;
     let stored = Arc::new(Stored {
         revision,
         key: write.key.clone(),

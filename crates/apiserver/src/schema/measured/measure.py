@@ -151,12 +151,41 @@ CEL = root(obj({
            rule("!has(self.n) || self.n < 1.5", message="n too big"))),
     **rules(rule("self.metadata.name != 'bad-name'", message="bad name")))
 
+g = lambda **fields: {"spec": fields}
+
+
+def lang():
+    'One field per feature of the language, with values that pass and fail.'
+    text = {**s, "maxLength": 30}
+    short = arr(text, maxItems=5)
+    ints = arr(i, maxItems=5)
+    o = obj({"a": i, "b": text, "c": obj({"d": i})})
+    table = [
+        (o, "self.?a.orValue(1) < 5", [{"a": 9}, {}]), (o, "self.?c.?d.hasValue()", [{}, {"c": {"d": 1}}]), (o, "self.?c.d.orValue(1) == 1", [{}, {"c": {"d": 1}}, {"c": {"d": 2}}]), (o, "has(self.c) && has(self.c.d)", [{"c": {}}]),
+        (short, "'x' in self", [["x"], ["y"]]), (short, "self.exists_one(v, v == 'x')", [["x", "x"], ["x"]]), (short, "self.map(v, v.size()).sum() > 2", [["a"], ["abc"]]), (short, "self.filter(v, v != '').size() == 1", [["", "a"], ["b", "a"]]),
+        (ints, "self.isSorted()", [[2, 1], [1, 2]]), (ints, "self.max() < 10 && self.min() >= 0", [[10], [-1], [3]]), (ints, "self[0] == 1", [[], [1], [2]]), (ints, "self == [1, 2]", [[1, 2], [2, 1]]), (ints, "sets.contains(self, [1])", [[2], [1, 3]]), (ints, "self.indexOf(2) == 1", [[1, 2], [2]]),
+        (obj(additionalProperties=i, maxProperties=5), "self.all(k, self[k] > 0)", [{"a": 0}, {"a": 1}]), (obj(additionalProperties=i, maxProperties=5), "'a' in self && self['a'] == 1", [{"b": 1}, {"a": 1}]), (obj(additionalProperties=i, maxProperties=5), "self.exists(k, k.startsWith('x-'))", [{"x-y": 1}, {"b": 1}]),
+        (text, "self.matches('^[a-z]+$')", ["A1", "abc"]), (text, "self.split(',').size() == 2", ["a,b", "a"]), (text, "self.lowerAscii() == 'abc'", ["ABC", "x"]), (text, "self.replace('a', 'b').startsWith('b')", ["ax", "c"]), (text, "self.find('[0-9]+') == '12'", ["a12b", "a"]), (text, "'%s!'.format([self]) == 'x!'", ["x", "y"]),
+        (text, "isURL(self) && url(self).getHostname() == 'a.b'", ["https://a.b/c", "https://c", "nope"]), (text, "isIP(self)", ["1.2.3.4", "x"]), (text, "cidr('10.0.0.0/8').containsIP(self)", ["10.1.1.1", "11.1.1.1"]), (text, "isQuantity(self) && quantity(self).compareTo(quantity('100m')) >= 0", ["1", "50m", "x"]), (text, "isSemver(self) && semver(self).major() == 1", ["1.2.3", "2.0.0"]),
+        (text, "self.size() == 2", ["äö", "a"]), (text, "self.charAt(0) == 'a'", ["ab", "b"]), (text, "self.substring(0, 2) == 'ab'", ["abc", "xyz"]), (text, "int(self) > 3", ["4", "1", "x"]), (text, "self.trim() == 'a'", [" a ", "b"]), (text, "self in ['a', 'b']", ["a", "c"]), (text, "format.dns1123Label().validate(self).hasValue() == false", ["ab", "A_"]), (text, "self.contains('a') ? true : self == 'b'", ["xa", "b", "c"]),
+        (n, "self > 1", [2, 0.5]), (n, "self == 1.0", [1, 2]), (i, "self % 2 == 0", [1, 2]), (i, "double(self) / 2.0 > 1.0", [1, 3]), (i, "-self < 0", [1, -1]), (i, "self * 9223372036854775807 > 0", [2, 1]), (i, "string(self) == '7'", [7, 8]), (b, "self", [True, False]), (b, "!self", [True, False]),
+        ({**s, "format": "date-time"}, "self.getFullYear() == 2024", ["2024-05-01T00:00:00Z", "2023-05-01T00:00:00Z"]), ({**s, "format": "date"}, "self < timestamp('2024-01-01T00:00:00Z')", ["2023-01-01", "2025-01-01"]), ({**s, "format": "duration"}, "self.getMinutes() > 60", ["2h", "1m"]), ({**s, "format": "duration"}, "self + duration('1h') > duration('2h')", ["90m", "1m"]),
+        (arr(obj({"k": text, "v": i}, required=["k"]), maxItems=5, **{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"]}), "self.all(x, self.exists(y, y.k == x.k && has(y.v)))", [[{"k": "a"}], [{"k": "a", "v": 1}]]),
+        (arr(text, maxItems=5, **{"x-kubernetes-list-type": "set"}), "self == ['a', 'b']", [["a", "b"], ["c"]]), (o, "true || self.a / 0 > 1", [{"a": 1}]), (o, "self.a / 0 > 1 || true", [{"a": 1}]), (o, "dyn(self.a) == 1", [{"a": 1}, {"a": 2}]), ({**s, "nullable": True, "maxLength": 5}, "self == 'a'", ["a", None]),
+        (o, "type(self.a) == int", [{"a": 1}]),
+    ]
+    fields, objects = {}, []
+    for number, (schema, expression, values) in enumerate(table):
+        fields[f"v{number}"] = {**schema, **rules(rule(expression))}
+        objects += [g(**{f"v{number}": value}) for value in values]
+    return {"schema": root(obj(fields)), "objects": objects}
+
+
 LOOSE = root(obj({"a": i, "l": arr(obj({"k": s, "v": i})), "m": arr(obj({"k": s, "v": i}, required=["k"]), **{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"]}), "s": arr(s), "e": s, "c": i}))
 TIGHT = root(obj({"a": {**i, "maximum": 5}, "l": arr(obj({"k": s, "v": {**i, "maximum": 5}})),
                   "m": arr(obj({"k": s, "v": {**i, "maximum": 5}}, required=["k"]), **{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"]}),
                   "s": arr(s, **{"x-kubernetes-list-type": "set"}), "e": {**s, "enum": ["x"]}, "c": {**i, **rules(rule("self < 5", message="c too big"))}}))
 
-g = lambda **fields: {"spec": fields}
 GROUPS = [
     {"schema": BASIC, "objects": [
         g(s=1), g(s=None), g(i="x"), g(i=1.5), g(i=1.0), g(n="x"), g(n=3), g(b="true"), g(o=[]), g(o={}), g(o={"x": "y"}), g(l={}), g(l=[1, "a"]),
@@ -191,6 +220,9 @@ GROUPS = [
         {"old": g(s=["a", "a"]), "new": g(s=["a", "a", "b", "b"])}, {"old": g(s=["a"]), "new": g(s=["a", "a"])}, {"old": g(e="z"), "new": g(e="z", a=1)}, {"old": g(e="z"), "new": g(e="y")},
         {"old": g(c=9), "new": g(c=9, a=1)}, {"old": g(c=9), "new": g(c=8)},
     ]},
+    {"schema": root(obj({"f": obj(additionalProperties=False), "t": obj({"a": i}, additionalProperties=True), "e": arr(obj({"x": i}, **{"x-kubernetes-embedded-resource": True})), "l": {"type": "array", "items": obj({"a": obj({"b": i})}), "x-kubernetes-preserve-unknown-fields": True}})), "objects": [
+        g(f={"a": 1}), g(t={"a": 1, "b": {"c": 1}}), g(e=[{"apiVersion": "v1", "kind": "A", "metadata": {"z": 1, "name": "x"}, "x": 1, "y": 1}], zz=1), g(l=[{"z": 1, "a": {"b": 1, "c": 2}}])]},
+    lang(),
 ]
 
 
@@ -294,6 +326,7 @@ SCHEMAS = [
     root(obj(**rules(rule("")))), root(obj(**rules(rule("self.")))), root(obj({"a": s}, **rules(rule("self.b == 'x'")))), root(obj({"a": s}, **rules(rule("self.a")))), root(obj({"a": s}, **rules(rule("nope(self.a)")))), root(obj({"a": s}, **rules(rule("self.a == 1")))),
     root(obj({"a": s}, **rules(rule("other.a == 'x'")))), root(obj({"a": s}, **rules(rule("true", message=" ")))), root(obj({"a": s}, **rules(rule("true", message="a\nb")))), root(obj({"a": s}, **rules(rule("true\n")))), root(obj({"a": s}, **rules(rule("true ||\ntrue")))), root(obj({"a": s}, **rules(rule("true", messageExpression=" ")))),
     root(obj({"a": s}, **rules(rule("true", messageExpression="self.")))), root(obj({"a": s}, **rules(rule("true", messageExpression="1")))), root(obj({"a": s}, **rules(rule("true", reason="Nope")))), root(obj({"a": s}, **rules(rule("true", fieldPath=".b")))), root(obj({"a": s}, **rules(rule("true", fieldPath="a")))), root(obj({"a": s}, **rules(rule("true", fieldPath=".a")))),
+    root(obj({"a": s}, **rules(rule("base64.decode(self.a) == b''")))), root(obj({"a": i}, **rules(rule("math.greatest(self.a, 3) == 3")))), root(obj({"a": s}, **rules(rule("cel.bind(x, self.a, x == 'b')")))),
     root(obj({"a": s}, **rules(rule("true", optionalOldSelf=True)))), root(arr({**s, **rules(rule("self == oldSelf"))}, maxItems=5)), root(obj({"a": arr(s)}, **rules(rule("self.a.all(x, x.size() > self.a.size())")))), root(obj({"a": arr(obj({"b": s}, required=["b"]), maxItems=3)}, **rules(rule("self.a.all(x, x.c == 'y')")))),
 ]
 
