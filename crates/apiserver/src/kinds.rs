@@ -123,7 +123,6 @@ impl Kind {
             | "selfsubjectreviews"
             | "tokenreviews" => &["create"],
             // Reports, made when they are asked for.
-            "componentstatuses" if self.custom.is_none() => &["get", "list"],
             "namespaces" if self.custom.is_none() => {
                 &["create", "delete", "get", "list", "patch", "update", "watch"]
             }

@@ -173,11 +173,6 @@ impl FieldSet {
         self.0.get(step)
     }
 
-    /// Makes `step` a member.
-    pub fn insert(&mut self, step: Step) {
-        self.0.entry(step).or_default().member = true;
-    }
-
     /// Adds what `node` says of `step`; nothing, if it says nothing.
     pub fn add(&mut self, step: Step, node: Node) {
         if node.is_empty() {

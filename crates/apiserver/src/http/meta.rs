@@ -18,6 +18,9 @@ pub(super) fn health(path: &str) -> Option<Reply> {
 }
 
 pub(super) fn answer(registry: &Registry, route: &Route, accept: &str, known: &str) -> ApiResult<Reply> {
+    if *route == Route::OpenApiV2 && accept.contains(OPENAPI_V2_PROTOBUF) {
+        return Ok(Reply::bytes(StatusCode::OK, OPENAPI_V2_PROTOBUF_ANSWER, NO_DEFINITIONS));
+    }
     let kinds = registry.kinds.load();
     let found = |value: Option<Value>| value.map(json_type).ok_or_else(ApiError::no_such_resource);
     let (value, content_type) = match route {
@@ -36,6 +39,9 @@ pub(super) fn answer(registry: &Registry, route: &Route, accept: &str, known: &s
         },
         Route::Group(group) => found(discovery::group(&kinds, group))?,
         Route::GroupVersion { group, version } => found(discovery::resource_list(&kinds, group, version))?,
+        Route::OpenApiV2 => {
+            json_type(json!({ "swagger": "2.0", "info": { "title": "Kubernetes", "version": "v1.36.4" }, "paths": {} }))
+        }
         Route::OpenApiIndex => json_type(openapi::index(&kinds)),
         Route::OpenApi(path) => found(openapi::document(&kinds, path))?,
         Route::Resource(_) => return Err(ApiError::no_such_resource()),
@@ -61,6 +67,11 @@ pub(super) fn answer(registry: &Registry, route: &Route, accept: &str, known: &s
     reply.etag = Some(etag);
     Ok(reply)
 }
+
+/// Everything is described in version 3; here is only said that there is nothing.
+const NO_DEFINITIONS: &[u8] = b"\x0a\x032.0\x12\x15\x0a\x0aKubernetes\x12\x07v1.36.4";
+const OPENAPI_V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+const OPENAPI_V2_PROTOBUF_ANSWER: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
 fn json_type(value: Value) -> (Value, &'static str) {
     (value, "application/json")

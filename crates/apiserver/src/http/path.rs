@@ -19,6 +19,8 @@ pub enum Route {
         version: String,
     },
     OpenApiIndex,
+    /// The older form, which kubectl asks for when it does not know a kind.
+    OpenApiV2,
     /// Below `/openapi/v3/`.
     OpenApi(String),
     Resource(Resource),
@@ -71,6 +73,7 @@ pub fn parse(path: &str) -> ApiResult<Route> {
             group: (*group).into(),
             version: (*version).into(),
         },
+        ["openapi", "v2"] => Route::OpenApiV2,
         ["openapi", "v3"] => Route::OpenApiIndex,
         ["openapi", "v3", rest @ ..] => Route::OpenApi(rest.join("/")),
         ["api", version, rest @ ..] => Route::Resource(resource("", version, rest)?),
@@ -131,7 +134,7 @@ mod tests {
         );
         let pods = resource_of("/api/v1/namespaces/a/pods");
         assert_eq!(
-            (pods.namespace(), pods.plural.as_str(), pods.name),
+            (pods.namespace(), pods.plural.as_str(), pods.name.as_deref()),
             ("a", "pods", None)
         );
     }

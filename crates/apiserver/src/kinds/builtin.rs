@@ -18,9 +18,6 @@ const RBAC: (&str, &str) = ("rbac.authorization.k8s.io", "v1");
 
 pub fn kinds() -> Vec<Kind> {
     vec![
-        row(CORE, "componentstatuses", "io.k8s.api.core.v1.ComponentStatus")
-            .cluster()
-            .short("cs"),
         row(CORE, "configmaps", "io.k8s.api.core.v1.ConfigMap").short("cm"),
         row(CORE, "events", "io.k8s.api.core.v1.Event")
             .short("ev")

@@ -47,7 +47,6 @@ pub fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Option<Vec<Value>> 
     let named = json!(name(o));
     let (spec, status) = (&o["spec"], &o["status"]);
     Some(match kind.plural.as_str() {
-        "componentstatuses" => component(o),
         "configmaps" => vec![named, json!(count(&o["data"]) + count(&o["binaryData"])), age],
         "events" => event(o, now),
         "namespaces" => vec![named, json!(text(&status["phase"])), age],
@@ -248,22 +247,6 @@ fn template(spec: &Value) -> [Value; 3] {
         json!(values.join(","))
     };
     [all("name"), all("image"), json!(selector(&spec["selector"]))]
-}
-
-fn component(o: &Value) -> Vec<Value> {
-    let healthy = list(&o["conditions"]).iter().find(|c| c["type"] == "Healthy");
-    let (status, message, error) = match healthy {
-        Some(condition) => {
-            let status = if condition["status"] == "True" {
-                "Healthy"
-            } else {
-                "Unhealthy"
-            };
-            (status, text(&condition["message"]), text(&condition["error"]))
-        }
-        None => ("Unknown", "", ""),
-    };
-    vec![json!(name(o)), json!(status), json!(message), json!(error)]
 }
 
 fn event(o: &Value, now: Timestamp) -> Vec<Value> {

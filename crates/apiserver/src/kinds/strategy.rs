@@ -27,9 +27,6 @@ pub fn prepare_create(kind: &Kind, object: &mut Value) {
     if kind.custom.is_some() {
         return;
     }
-    if kind.plural == "services" {
-        services::allocate(object);
-    }
     complete(kind, object);
     match kind.plural.as_str() {
         "namespaces" => {

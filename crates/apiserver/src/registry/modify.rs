@@ -166,7 +166,7 @@ impl Registry {
         }
         count_generation(kind, &mut review.object, old);
         check(kind, &review.object, Some(old))?;
-        special::check(self, kind, &review.object, Some(old))?;
+        special::check(kind, &review.object, Some(old))?;
         self.validate(&review, &mut warnings).await?;
         Ok((review.object, warnings))
     }

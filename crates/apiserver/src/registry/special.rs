@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::Registry;
 use crate::crd;
@@ -14,18 +14,14 @@ use crate::status::ApiResult;
 const SERVICE_NETWORK: u32 = u32::from_be_bytes([10, 96, 0, 0]);
 const SERVICE_BITS: u32 = 12;
 
-pub(super) fn prepare_create(registry: &Registry, kind: &Kind, object: &mut Value) -> ApiResult<()> {
+pub(super) fn prepare_create(registry: &Registry, kind: &Kind, object: &mut Value) {
     match kind.storage.as_ref() {
-        "services" => {
-            assign_cluster_ip(registry, object);
-            Ok(())
-        }
+        "services" => assign_cluster_ip(registry, object),
         crd::PLACE => {
             crd::default(object);
             crd::prepare_status(object, None);
-            Ok(())
         }
-        _ => Ok(()),
+        _ => {}
     }
 }
 
@@ -36,7 +32,7 @@ pub(super) fn prepare_update(kind: &Kind, new: &mut Value, old: &Value) {
     }
 }
 
-pub(super) fn check(_registry: &Registry, kind: &Kind, new: &Value, old: Option<&Value>) -> ApiResult<()> {
+pub(super) fn check(kind: &Kind, new: &Value, old: Option<&Value>) -> ApiResult<()> {
     if kind.storage.as_ref() != crd::PLACE {
         return Ok(());
     }
@@ -71,8 +67,5 @@ fn assign_cluster_ip(registry: &Registry, service: &mut Value) {
     } else {
         given.to_owned()
     };
-    object::set_path(service, "spec.clusterIP", address.clone().into());
-    if service["spec"]["clusterIPs"].as_array().is_none_or(Vec::is_empty) {
-        object::set_path(service, "spec.clusterIPs", json!([address]));
-    }
+    object::set_path(service, "spec.clusterIP", address.into());
 }

@@ -19,10 +19,8 @@ impl Registry {
         let name = call.route.subresource.as_str();
         match name {
             "status" if kind.status => self.object_verbs(call, kind).await,
-            "scale" => match &kind.scale {
-                Some(scale) => self.scale(call, kind, scale).await,
-                None => Err(ApiError::no_such_resource()),
-            },
+            "scale" if kind.scale.is_some() => self.scale(call, kind).await,
+            _ if kind.custom.is_some() => Err(kind.not_found(call.route.name())),
             _ if !kind.subresources.contains(&name) => Err(ApiError::no_such_resource()),
             "binding" => self.bind(call, kind).await,
             "eviction" => self.evict(call, kind).await,
@@ -44,7 +42,8 @@ impl Registry {
     }
 
     /// `/scale` shows and sets the number of replicas, wherever the kind keeps it.
-    async fn scale(&self, call: &Call, kind: &Arc<Kind>, scale: &Scale) -> ApiResult<Reply> {
+    async fn scale(&self, call: &Call, kind: &Arc<Kind>) -> ApiResult<Reply> {
+        let Some(scale) = &kind.scale else { return Err(ApiError::no_such_resource()) };
         let live = present(
             kind,
             &*self.stored(kind, call.route.namespace(), call.route.name())?,

@@ -183,10 +183,10 @@ impl Registry {
             prune::prune(kind.schema.get(), &mut review.object);
             defaults::apply(kind.schema.get(), &mut review.object);
         }
+        special::prepare_create(self, kind, &mut review.object);
         strategy::prepare_create(kind, &mut review.object);
-        special::prepare_create(self, kind, &mut review.object)?;
         check(kind, &review.object, None)?;
-        special::check(self, kind, &review.object, None)?;
+        special::check(kind, &review.object, None)?;
         self.validate(&review, warnings).await?;
         let object = review.object;
         let key = key(object::namespace(&object), object::name(&object));

@@ -49,6 +49,10 @@ pub fn absorb(kind: &Kind, object: &mut Value) {
     if !kind.group.is_empty() {
         rename(object, "v1", FACES.into_iter().map(|(core, other)| (other, core)));
     }
+    // Either version always writes it out.
+    if let Some(map) = object.as_object_mut() {
+        map.entry("eventTime").or_insert(Value::Null);
+    }
 }
 
 /// A field by its name in either version, whichever face the object shows.

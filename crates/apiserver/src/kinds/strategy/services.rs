@@ -1,19 +1,12 @@
-//! Services: what the fields that are left out become, and what cannot change.
-//!
-//! Cluster addresses are drawn by hashing the service's name, because nothing here sees the other services:
-//! two of a million addresses may coincide. No packet is sent to them in a lab; a caller that routes them
-//! allocates by itself and writes `clusterIP` before the object gets here. Node ports are not drawn at all.
+//! Services: what the fields that are left out become, and what cannot change. Addresses are given by the caller, who
+//! sees the other services. Node ports are not drawn at all.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
 use serde_json::{Value, json};
 
 use super::{default, each, get, list, map_at, port_in_range, text};
-use crate::object::{name, namespace};
 use crate::status::FieldError;
-
-/// 10.96.0.0/12, the usual range.
-const RANGE: u32 = 0x0a60_0000;
 
 pub fn complete(service: &mut Value) {
     let Some(spec) = map_at(service, &["spec"]) else {
@@ -47,28 +40,6 @@ pub fn complete(service: &mut Value) {
         default(spec, "ipFamilies", json!([family]));
         default(spec, "ipFamilyPolicy", "SingleStack");
     }
-}
-
-/// Gives a new service its address, unless it has one or wants none.
-pub fn allocate(service: &mut Value) {
-    let address = address(namespace(service), name(service));
-    if let Some(spec) = map_at(service, &["spec"])
-        && get(spec, "type") != "ExternalName"
-        && text(get(spec, "clusterIP")).is_empty()
-    {
-        spec.insert("clusterIP".into(), json!(address.to_string()));
-    }
-}
-
-/// An address in the range, always the same for the same service; never the first, which is the API server's.
-fn address(namespace: &str, name: &str) -> Ipv4Addr {
-    let key = [namespace.as_bytes(), b"/", name.as_bytes()].concat();
-    // FNV-1a: stable across builds, which the standard library's hash is not.
-    let hash = key.iter().fold(0x811c_9dc5_u32, |hash, byte| {
-        (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193)
-    });
-    let offset = (hash ^ (hash >> 20)) & 0x000f_ffff;
-    Ipv4Addr::from(RANGE | offset.clamp(0x100, 0x000f_fffe))
 }
 
 /// What the server once gave stays, when an update does not mention it.
