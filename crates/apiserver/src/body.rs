@@ -152,8 +152,7 @@ fn decode_as_patch(patch: PatchType, body: &[u8]) -> ApiResult<Decoded> {
     let refuse = |cause: String| ApiError::bad_request(format!("{prefix}{cause}"));
     let decoded = decoded.map_err(refuse)?;
     match (&decoded.value, patch) {
-        (_, PatchType::Json) | (Value::Object(_), _) => Ok(decoded),
-        (Value::Null, PatchType::Strategic) => Ok(decoded),
+        (_, PatchType::Json) | (Value::Object(_), _) | (Value::Null, PatchType::Strategic) => Ok(decoded),
         (Value::Null, PatchType::Merge) => Err(ApiError::bad_request("Invalid JSON Patch")),
         (Value::Null, PatchType::Apply) => Ok(Decoded {
             value: Value::Object(Map::new()),
@@ -174,7 +173,9 @@ fn summary(body: &[u8]) -> String {
     let text = match body.first() {
         None => "<empty>".to_owned(),
         Some(b'{') => String::from_utf8_lossy(start).into_owned(),
-        Some(_) => start.iter().map(|byte| format!("{byte:02x}")).collect(),
+        Some(_) => start
+            .iter()
+            .fold(String::new(), |text, byte| text + &format!("{byte:02x}")),
     };
     let more = if body.len() > start.len() { " ..." } else { "" };
     text + more

@@ -8,6 +8,7 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::error::Category;
+use serde_json::map::Entry;
 use serde_json::{Map, Number, Value};
 
 use super::{Decoded, MAX_DEPTH};
@@ -63,6 +64,14 @@ impl fmt::Display for Step<'_> {
 }
 
 impl Place<'_> {
+    fn duplicate(&self, key: &str) {
+        let path = Step::Key(&self.step, key).to_string();
+        let mut duplicates = self.duplicates.borrow_mut();
+        if !duplicates.contains(&path) && duplicates.len() < MAX_DUPLICATES {
+            duplicates.push(path);
+        }
+    }
+
     /// The place is about to be a container.
     fn enter<E: de::Error>(&self) -> Result<usize, E> {
         if self.depth < MAX_DEPTH {
@@ -145,14 +154,13 @@ impl<'de> Visitor<'de> for Place<'_> {
         while let Some(Key(key)) = map.next_key()? {
             let step = Step::Key(&self.step, &key);
             let value = map.next_value_seed(Place { step, depth, ..self })?;
-            if out.contains_key(&key) {
-                let path = step.to_string();
-                let mut duplicates = self.duplicates.borrow_mut();
-                if !duplicates.contains(&path) && duplicates.len() < MAX_DUPLICATES {
-                    duplicates.push(path);
+            match out.entry(key) {
+                Entry::Vacant(entry) => drop(entry.insert(value)),
+                Entry::Occupied(mut entry) => {
+                    self.duplicate(entry.key());
+                    entry.insert(value);
                 }
             }
-            out.insert(key, value);
         }
         Ok(Value::Object(out))
     }
@@ -204,19 +212,14 @@ fn explain(body: &[u8], error: &serde_json::Error) -> String {
     if error.classify() == Category::Eof {
         return "unexpected end of JSON input".to_owned();
     }
-    let lines = body.split(|&byte| byte == b'\n');
-    let line = lines
-        .skip(error.line().saturating_sub(1))
-        .next()
-        .unwrap_or_default();
+    let mut lines = body.split(|&byte| byte == b'\n');
+    let line = lines.nth(error.line().saturating_sub(1)).unwrap_or_default();
     let found = line.get(error.column().saturating_sub(1)).copied();
     let place = match text {
         "trailing characters" => "after top-level value",
-        "expected value" | "invalid number" => "looking for beginning of value",
         "key must be a string" => "looking for beginning of object key string",
-        // Both positions are one past a comma with nothing behind it.
         "trailing comma" if found == Some(b'}') => "looking for beginning of object key string",
-        "trailing comma" => "looking for beginning of value",
+        "expected value" | "invalid number" | "trailing comma" => "looking for beginning of value",
         "expected `:`" => "after object key",
         "expected `,` or `}`" => "after object key:value pair",
         "expected `,` or `]`" => "after array element",

@@ -10,7 +10,7 @@ mod table;
 use serde_json::{Value, json};
 
 use self::table::{Field, Kind, Message, TABLE};
-use crate::object::JsonMap;
+use crate::object::{JsonMap, child_mut};
 
 const MAGIC: &[u8] = b"k8s\0";
 
@@ -146,15 +146,13 @@ fn message_of(message: &Message, bytes: &[u8], depth: usize) -> Result<JsonMap, 
         match &field.kind {
             Kind::List(element) => {
                 let value = value_of(element, field, wire, depth + 1)?;
-                let list = out.entry(field.name).or_insert_with(|| json!([]));
-                list.as_array_mut()
-                    .into_iter()
-                    .for_each(|list| list.push(value.clone()));
+                if let Value::Array(list) = out.entry(field.name).or_insert_with(|| json!([])) {
+                    list.push(value);
+                }
             }
             Kind::Map(element) => {
                 let (key, value) = entry_of(element, field, wire, depth + 1)?;
-                let map = out.entry(field.name).or_insert_with(|| json!({}));
-                map[key] = value;
+                child_mut(&mut out, field.name).insert(key, value);
             }
             kind => {
                 let value = value_of(kind, field, wire, depth + 1)?;
@@ -193,13 +191,13 @@ fn value_of(kind: &Kind, field: &Field, wire: Wire, depth: usize) -> Result<Valu
         (Kind::Double, Wire::Number(bits)) => json!(f64::from_bits(bits)),
         (Kind::String, Wire::Bytes(text)) => json!(String::from_utf8_lossy(text)),
         (Kind::Bytes, Wire::Bytes(bytes)) => scalars::base64(bytes),
-        (Kind::Message(name), Wire::Bytes(bytes)) => match scalars::special(name, bytes)? {
-            Some(value) => value,
-            None => {
-                let message = TABLE.message(name).ok_or_else(|| format!("no message {name}"))?;
-                Value::Object(message_of(message, bytes, depth)?)
+        (Kind::Message(name), Wire::Bytes(bytes)) => {
+            if let Some(value) = scalars::special(name, bytes)? {
+                return Ok(value);
             }
-        },
+            let message = TABLE.message(name).ok_or_else(|| format!("no message {name}"))?;
+            Value::Object(message_of(message, bytes, depth)?)
+        }
         _ => return Err(wrong_type(field, wire)),
     })
 }

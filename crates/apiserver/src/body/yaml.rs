@@ -3,11 +3,14 @@
 use serde_saphyr::options::DuplicateKeyPolicy;
 use serde_saphyr::{budget, options};
 
-use super::{Decoded, MAX_DEPTH};
+use super::Decoded;
+
+/// How deep YAML may nest. Less than JSON: its reader takes some 20 KiB of stack for each level when not optimised.
+const MAX_DEPTH: usize = 50;
 
 pub(super) fn decode(body: &[u8]) -> Result<Decoded, String> {
     // JSON is the YAML that nearly every client sends, and reads far faster as what it is.
-    if body.first() == Some(&b'{')
+    if body.trim_ascii_start().first() == Some(&b'{')
         && let Ok(decoded) = super::json::decode(body)
     {
         return Ok(decoded);

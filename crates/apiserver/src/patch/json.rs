@@ -60,15 +60,14 @@ fn operations(patch: &Value) -> ApiResult<&[Value]> {
         match operation {
             Value::Null => {}
             Value::Object(members) => {
-                let texts = ["op", "path", "from"]
+                let mut texts = ["op", "path", "from"]
                     .into_iter()
                     .filter_map(|name| Some((name, members.get(name)?)));
-                for (name, value) in texts.filter(|(_, value)| !value.is_string() && !value.is_null()) {
-                    let what = format!(
-                        "{} into Go struct field jsonPatchOp.{name} of type string",
-                        json_type(value)
-                    );
-                    return Err(malformed(what));
+                if let Some((name, value)) = texts.find(|(_, value)| !value.is_string() && !value.is_null()) {
+                    let what = json_type(value);
+                    return Err(malformed(format!(
+                        "{what} into Go struct field jsonPatchOp.{name} of type string"
+                    )));
                 }
             }
             other => {
@@ -119,7 +118,7 @@ impl Document {
             "copy" => {
                 let from = text("from")?;
                 self.relocate(from, path)?;
-                let value = self.get(from)?.cloned().unwrap_or_default();
+                let value = self.get(from)?.clone();
                 self.copied += size(&value);
                 (self.copied <= MAX_COPIED_BYTES).then(|| self.add(path, value))?
             }
@@ -127,12 +126,12 @@ impl Document {
         }
     }
 
-    /// The value at a path: `None` where there is no place, `Some(None)` for a member that is missing or null.
-    fn get(&mut self, path: &str) -> Option<Option<&Value>> {
+    /// The value at a path; a member that is missing from its object is null.
+    fn get(&mut self, path: &str) -> Option<&Value> {
         let (parent, key) = self.place(path)?;
         match parent {
-            Value::Array(list) => list.get(index(&key, list.len())?).map(Some),
-            Value::Object(map) => Some(map.get(&key).filter(|value| !value.is_null())),
+            Value::Array(list) => list.get(index(&key, list.len())?),
+            Value::Object(map) => Some(map.get(&key).unwrap_or(&Value::Null)),
             _ => None,
         }
     }
@@ -176,13 +175,12 @@ impl Document {
     }
 
     fn test(&mut self, path: &str, expected: Option<&Value>) -> Option<()> {
-        let expected = expected.filter(|value| !value.is_null());
         let found = if path.is_empty() {
-            Some(&self.root)
+            &self.root
         } else {
             self.get(path)?
         };
-        (found == expected).then_some(())
+        (found == expected.unwrap_or(&Value::Null)).then_some(())
     }
 
     /// The container that a path points into, and the key in it.

@@ -91,7 +91,7 @@ impl Requirement {
     pub(super) fn new(key: &str, operator: Operator, values: BTreeSet<String>) -> Result<Self, String> {
         let mut errors = Vec::new();
         let text = |value: &str| Value::String(value.to_owned());
-        if let Some(detail) = joined(label_key_errors(key)) {
+        if let Some(detail) = joined(&label_key_errors(key)) {
             errors.push(FieldError::invalid("key", &text(key), detail));
         }
         let list: Value = values.iter().cloned().collect();
@@ -113,7 +113,7 @@ impl Requirement {
             _ => {}
         }
         for (index, value) in values.iter().enumerate() {
-            if let Some(detail) = joined(label_value_errors(value)) {
+            if let Some(detail) = joined(&label_value_errors(value)) {
                 errors.push(FieldError::invalid(
                     format!("values[{index}][{key}]"),
                     &text(value),
@@ -185,7 +185,7 @@ impl fmt::Display for Requirement {
     }
 }
 
-pub(super) fn joined(errors: Vec<String>) -> Option<String> {
+pub(super) fn joined(errors: &[String]) -> Option<String> {
     (!errors.is_empty()).then(|| errors.join("; "))
 }
 

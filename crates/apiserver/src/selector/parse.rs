@@ -64,7 +64,7 @@ pub(super) fn requirements(text: &str) -> Result<Vec<Requirement>, String> {
     match parser.peek() {
         Token::End => return Ok(requirements),
         Token::Word(_) | Token::Symbol("!") => {}
-        other => {
+        other @ Token::Symbol(_) => {
             return Err(format!(
                 "found '{}', expected: !, identifier, or 'end of string'",
                 other.text()
@@ -98,7 +98,7 @@ impl Parser<'_> {
             Token::Word(key) => key,
             other => return Err(format!("found '{}', expected: identifier", other.text())),
         };
-        if let Some(errors) = joined(label_key_errors(key)) {
+        if let Some(errors) = joined(&label_key_errors(key)) {
             return Err(format!("<nil>: Invalid value: {key:?}: {errors}"));
         }
         if negated {

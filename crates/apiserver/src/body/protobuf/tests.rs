@@ -38,14 +38,6 @@ fn what_kubectl_sends_decodes() {
     check(include_str!("captured.txt"));
 }
 
-/// Every kind with every field set, made by Kubernetes' own codec: too large to keep, so only where a file is given.
-#[test]
-fn every_field_decodes() {
-    if let Ok(path) = std::env::var("PROTOBUF_CASES") {
-        check(&std::fs::read_to_string(path).unwrap());
-    }
-}
-
 /// Errors of kube-apiserver 1.36.4.
 #[test]
 fn broken_messages_are_described_as_upstream() {

@@ -1,0 +1,23 @@
+//! Label and field selectors from arbitrary text: what is accepted must print as something that means the same.
+#![no_main]
+
+use apiserver::kinds::KindTable;
+use apiserver::selector::{FieldSelector, LabelSelector};
+
+libfuzzer_sys::fuzz_target!(|text: &str| {
+    if let Ok(selector) = LabelSelector::parse(text) {
+        let labels = [("a".to_owned(), "b".to_owned())].into();
+        let again = LabelSelector::parse(&selector.to_string());
+        assert_eq!(again.as_ref(), Ok(&selector));
+        assert_eq!(
+            again.is_ok_and(|again| again.matches(&labels)),
+            selector.matches(&labels)
+        );
+    }
+    let table = KindTable::builtin();
+    for kind in table.all() {
+        if let Ok(selector) = FieldSelector::parse(kind, text) {
+            assert_eq!(FieldSelector::parse(kind, &selector.to_string()), Ok(selector));
+        }
+    }
+});
