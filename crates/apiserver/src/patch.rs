@@ -16,7 +16,7 @@ use serde_json::Value;
 use crate::status::{ApiError, Details};
 
 /// A patch that does not fit the object. The real server says no more than this, and we say the same.
-fn does_not_apply() -> ApiError {
+pub(crate) fn does_not_apply() -> ApiError {
     let message = "the server rejected our request due to an error in our request";
     let mut error = ApiError::new(422, "Invalid", message);
     error.details = Some(Box::new(Details::default()));

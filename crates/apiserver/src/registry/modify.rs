@@ -41,7 +41,7 @@ impl Changed {
 impl Registry {
     pub(super) async fn replace(&self, call: &Call, kind: &Arc<Kind>) -> ApiResult<Reply> {
         let intent = Intent::new(self, call, kind)?;
-        let decoded = body::decode(&call.content_type, &call.body)?;
+        let decoded = body::decode_object(&kind.kind, &call.content_type, &call.body)?;
         super::write::check_type(kind, &decoded.value)?;
         let (name, named) = (call.route.name(), object::name(&decoded.value));
         if named.is_empty() || named != name {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::Registry;
+use crate::body::{Decoded, PatchType};
 use super::modify::Changed;
 use super::write::{Intent, Outcome, check_type};
 use crate::http::Call;
@@ -13,10 +14,8 @@ use crate::kinds::Kind;
 use crate::status::{ApiError, ApiResult, FieldError};
 use crate::{apply, body, object, patch};
 
-const JSON: &str = "application/json-patch+json";
-const MERGE: &str = "application/merge-patch+json";
-const STRATEGIC: &str = "application/strategic-merge-patch+json";
-const APPLY: &str = "application/apply-patch+yaml";
+/// What a custom resource accepts: strategic patches need types that only built-in kinds have.
+const CUSTOM_ACCEPTS: &str = "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
 
 impl Registry {
     pub(super) async fn patch(&self, call: &Call, kind: &Arc<Kind>) -> ApiResult<Reply> {
@@ -27,67 +26,44 @@ impl Registry {
 
     pub(super) async fn patch_object(&self, intent: &Intent<'_>) -> ApiResult<Outcome> {
         let (call, kind) = (intent.call, intent.kind);
-        let media = call.content_type.split(';').next().unwrap_or_default().trim();
-        if media != APPLY && call.query.get("force").is_some() {
+        if kind.custom.is_some() && body::Format::of(&call.content_type) == Some(body::Format::Patch(PatchType::Strategic)) {
+            return Err(ApiError::unsupported_media_type(CUSTOM_ACCEPTS));
+        }
+        let (patch, decoded) = body::decode_patch(&call.content_type, &call.body)?;
+        if patch == PatchType::Apply {
+            return self.apply(intent, decoded).await;
+        }
+        if call.query.get("force").is_some() {
             let error = FieldError::forbidden("force", "may not be specified for non-apply patch");
             return Err(ApiError::invalid("meta.k8s.io", "PatchOptions", "", vec![error]));
         }
-        match media {
-            APPLY => self.apply(intent).await,
-            JSON | MERGE => self.change_by(intent, media).await,
-            STRATEGIC if kind.custom.is_none() => self.change_by(intent, media).await,
-            _ if kind.custom.is_some() => Err(ApiError::unsupported_media_type(
-                &[JSON, MERGE, APPLY].join(", "),
-            )),
-            _ => Err(ApiError::unsupported_media_type(
-                &[JSON, MERGE, STRATEGIC, APPLY].join(", "),
-            )),
-        }
-    }
-
-    async fn change_by(&self, intent: &Intent<'_>, media: &str) -> ApiResult<Outcome> {
-        let decoded = body::decode(media, &intent.call.body)?;
         let (document, duplicates) = (decoded.value, decoded.duplicates);
-        if media != JSON && !document.is_object() {
-            return Err(ApiError::bad_request(
-                "error decoding patch: the patch is not an object",
-            ));
-        }
         self.modify(intent, &|old| {
-            let mut object = match media {
-                JSON => patch::json(old, &document)?,
-                STRATEGIC => patch::strategic(intent.kind.schema.get(), old, &document)?,
-                _ => {
+            let mut object = match patch {
+                PatchType::Json => patch::json(old, &document)?,
+                PatchType::Strategic => patch::strategic(kind.schema.get(), old, &document)?,
+                PatchType::Merge | PatchType::Apply => {
                     let mut object = old.clone();
                     patch::merge(&mut object, &document);
                     object
                 }
             };
-            keep_type(intent.kind, &mut object)?;
+            keep_type(kind, &mut object)?;
             if object::meta_str(&object, "resourceVersion").is_empty() {
                 // A patch that removes the version does not mean to overwrite blindly: it applies to what is there.
-                object::set_meta(
-                    &mut object,
-                    "resourceVersion",
-                    old["metadata"]["resourceVersion"].clone(),
-                );
+                object::set_meta(&mut object, "resourceVersion", old["metadata"]["resourceVersion"].clone());
             }
-            Ok(Changed {
-                object,
-                duplicates: duplicates.clone(),
-                owned: false,
-            })
+            Ok(Changed { object, duplicates: duplicates.clone(), owned: false })
         })
         .await
     }
 
-    async fn apply(&self, intent: &Intent<'_>) -> ApiResult<Outcome> {
+    async fn apply(&self, intent: &Intent<'_>, decoded: Decoded) -> ApiResult<Outcome> {
         let (call, kind) = (intent.call, intent.kind);
         if call.query.text("fieldManager").is_empty() {
             let error = FieldError::required("fieldManager", "is required for apply patch");
             return Err(ApiError::invalid("meta.k8s.io", "PatchOptions", "", vec![error]));
         }
-        let decoded = body::decode(&call.content_type, &call.body)?;
         let mut config = decoded.value;
         self.check_config(intent, &config)?;
         object::set_meta(&mut config, "name", call.route.name().into());
@@ -172,6 +148,9 @@ impl Registry {
 
 /// A patch cannot turn an object into one of another kind.
 fn keep_type(kind: &Kind, object: &mut Value) -> ApiResult<()> {
+    if !object.is_object() {
+        return Err(patch::does_not_apply());
+    }
     let api_version = object["apiVersion"].as_str().unwrap_or_default();
     let name = object["kind"].as_str().unwrap_or_default();
     if (!api_version.is_empty() && api_version != kind.api_version())

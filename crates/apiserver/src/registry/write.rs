@@ -111,7 +111,7 @@ impl<'a> Intent<'a> {
 impl Registry {
     pub(super) async fn create(&self, call: &Call, kind: &Arc<Kind>) -> ApiResult<Reply> {
         let intent = Intent::new(self, call, kind)?;
-        let decoded = body::decode(&call.content_type, &call.body)?;
+        let decoded = body::decode_object(&kind.kind, &call.content_type, &call.body)?;
         check_type(kind, &decoded.value)?;
         let outcome = self
             .create_object(&intent, decoded.value, &decoded.duplicates)
