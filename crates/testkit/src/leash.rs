@@ -88,6 +88,7 @@ impl Drop for Leash {
 /// Whether a process is gone, or a zombie: its files and sockets are closed then, and not before.
 pub fn ended(pid: u32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat")).map_or(true, |stat| {
-        stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z'))
+        stat.rsplit_once(") ")
+            .is_none_or(|(_, rest)| rest.starts_with('Z'))
     })
 }

@@ -149,7 +149,10 @@ impl Server {
     /// Where it listens.
     pub async fn address(&self) -> SocketAddr {
         let url = self.config().await.cluster_url;
-        let host = url.host().expect("a server has a host").replace("localhost", "127.0.0.1");
+        let host = url
+            .host()
+            .expect("a server has a host")
+            .replace("localhost", "127.0.0.1");
         let port = url.port_u16().unwrap_or(443);
         SocketAddr::new(host.parse().expect("a server on an address"), port)
     }
@@ -167,7 +170,10 @@ impl Server {
     async fn renew(&mut self, signal: Signal) {
         match self.engine {
             Engine::Embedded => {
-                assert!(self.options.durable, "a server without a disk has nothing to come back with");
+                assert!(
+                    self.options.durable,
+                    "a server without a disk has nothing to come back with"
+                );
                 self.leash.take().expect("it runs").stop(signal).await;
                 self.launch_embedded().await;
             }
@@ -191,7 +197,8 @@ impl Server {
             command.extend(["--history".into(), events.to_string()]);
         }
         let leash = Leash::start(&self.dir, &self.dir.join("log"), &command);
-        self.ready(&leash, async || Kubeconfig::read_from(&kubeconfig).is_ok()).await;
+        self.ready(&leash, async || Kubeconfig::read_from(&kubeconfig).is_ok())
+            .await;
         self.leash = Some(leash);
     }
 
@@ -200,9 +207,14 @@ impl Server {
     }
 
     async fn launch_kubernetes(&mut self) {
-        let script = std::env::var_os("GODWIT_CONTROL_PLANE")
-            .map_or_else(|| workspace().join("tools/kubernetes/control-plane"), PathBuf::from);
-        let (script, plane) = (script.display().to_string(), self.control_plane().display().to_string());
+        let script = std::env::var_os("GODWIT_CONTROL_PLANE").map_or_else(
+            || workspace().join("tools/kubernetes/control-plane"),
+            PathBuf::from,
+        );
+        let (script, plane) = (
+            script.display().to_string(),
+            self.control_plane().display().to_string(),
+        );
         let up = self.dir.join("up");
         let hold = format!("touch '{}' && sleep infinity", up.display());
         let command = [&script, "run", &plane, "--", "sh", "-c", &hold].map(str::to_owned);
@@ -214,13 +226,21 @@ impl Server {
     /// The script knows no restart: its kube-apiserver is killed, and started anew with the same arguments. Never asked to end: it
     /// would wait a minute for its open watches, and its state is etcd's anyway.
     async fn renew_kubernetes(&mut self) {
-        let pid = self.renewed.as_ref().map_or_else(|| self.kube_apiserver(), Leash::pid);
+        let pid = self
+            .renewed
+            .as_ref()
+            .map_or_else(|| self.kube_apiserver(), Leash::pid);
         let command = arguments(pid);
         if let Some(leash) = self.renewed.take() {
             leash.stop(Signal::Kill).await;
         } else {
-            let killed = std::process::Command::new("kill").args(["-KILL", &pid.to_string()]).status();
-            assert!(killed.is_ok_and(|status| status.success()), "kube-apiserver could not be killed");
+            let killed = std::process::Command::new("kill")
+                .args(["-KILL", &pid.to_string()])
+                .status();
+            assert!(
+                killed.is_ok_and(|status| status.success()),
+                "kube-apiserver could not be killed"
+            );
             eventually("the end of kube-apiserver", async || ended(pid).then_some(())).await;
         }
         let leash = Leash::start(Path::new(""), &self.dir.join("log"), &command);
@@ -247,7 +267,10 @@ impl Server {
             if leash.ended() || tokio::time::Instant::now() > deadline {
                 let log = std::fs::read_to_string(self.dir.join("log")).unwrap_or_default();
                 let start = log.len().saturating_sub(4000);
-                panic!("the API server does not start:\n{}", String::from_utf8_lossy(&log.as_bytes()[start..]));
+                panic!(
+                    "the API server does not start:\n{}",
+                    String::from_utf8_lossy(&log.as_bytes()[start..])
+                );
             }
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
@@ -277,7 +300,10 @@ pub async fn eventually<T>(what: &str, ask: impl AsyncFn() -> Option<T>) -> T {
 
 fn workspace() -> PathBuf {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
-    crates.and_then(Path::parent).expect("crates/testkit has two parents").to_owned()
+    crates
+        .and_then(Path::parent)
+        .expect("crates/testkit has two parents")
+        .to_owned()
 }
 
 /// The `godwit` binary of this test's profile, which must not be older than what it is made of.
@@ -292,7 +318,11 @@ fn binary() -> PathBuf {
     let built = built.unwrap_or_else(|_| panic!("no {}: cargo build -p godwit", binary.display()));
     for sources in ["bin/godwit/src", "crates/apiserver/src"] {
         let newest = newest(&workspace().join(sources));
-        assert!(newest <= built, "{} is older than {sources}: cargo build -p godwit", binary.display());
+        assert!(
+            newest <= built,
+            "{} is older than {sources}: cargo build -p godwit",
+            binary.display()
+        );
     }
     binary
 }

@@ -15,7 +15,7 @@ use rcgen::{CertificateParams, KeyPair};
 use rustls_pki_types::PrivateKeyDer;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
@@ -54,10 +54,11 @@ impl Webhook {
         let answer: Arc<Answer> = Arc::new(answer);
         let record = Arc::clone(&asked);
         let serving = tokio::spawn(async move {
+            // Ends with this task: a stopped webhook answers on no connection.
+            let mut connections = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
-                let (acceptor, answer, record) =
-                    (acceptor.clone(), Arc::clone(&answer), Arc::clone(&record));
-                tokio::spawn(async move {
+                let (acceptor, answer, record) = (acceptor.clone(), Arc::clone(&answer), Arc::clone(&record));
+                connections.spawn(async move {
                     let Ok(stream) = acceptor.accept(stream).await else {
                         return;
                     };
@@ -94,7 +95,11 @@ async fn review(
     answer: &Arc<Answer>,
     record: &Mutex<Vec<Value>>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
-    let body = request.into_body().collect().await.map(http_body_util::Collected::to_bytes);
+    let body = request
+        .into_body()
+        .collect()
+        .await
+        .map(http_body_util::Collected::to_bytes);
     let review: Value = body
         .ok()
         .and_then(|body| serde_json::from_slice(&body).ok())
@@ -103,7 +108,8 @@ async fn review(
     record.lock().expect("no answer panicked").push(asked.clone());
     let mut response = answer(asked);
     response["uid"] = asked["uid"].clone();
-    let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response});
+    let review =
+        json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response});
     Ok(Response::builder()
         .header("content-type", "application/json")
         .body(Full::from(review.to_string()))

@@ -19,7 +19,8 @@ fn pattern(text: &str) -> Regex {
     Regex::new(text).expect("a valid pattern")
 }
 
-static UID: LazyLock<Regex> = LazyLock::new(|| pattern("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"));
+static UID: LazyLock<Regex> =
+    LazyLock::new(|| pattern("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"));
 static TIME: LazyLock<Regex> =
     LazyLock::new(|| pattern(r"20[2-9]\d-\d\d-\d\dT\d\d:\d\d:\d\d(?P<micros>\.\d+)?(Z|[+-]\d\d:\d\d)"));
 static AGE: LazyLock<Regex> = LazyLock::new(|| pattern(r"^\d+(s|m|m\d+s)$"));
@@ -45,7 +46,9 @@ pub fn scenario(answers: Vec<Value>, variables: &BTreeMap<String, String>, gener
     let mut tokens = Tokens::default();
     for prefix in generate_names {
         let prefix = regex::escape(prefix);
-        tokens.generating.push(pattern(&format!(r"\b({prefix})[bcdfghjklmnpqrstvwxz2456789]{{5}}")));
+        tokens.generating.push(pattern(&format!(
+            r"\b({prefix})[bcdfghjklmnpqrstvwxz2456789]{{5}}"
+        )));
     }
     for name in ["ns", "group", "reversed"] {
         tokens.names.insert(variables[name].clone(), format!("<{name}>"));
@@ -72,7 +75,8 @@ impl Tokens {
     fn learn(&mut self, metadata: &Map<String, Value>) {
         let field = |name: &str| metadata.get(name).and_then(Value::as_str);
         if field("uid").is_some() {
-            self.versions.extend(field("resourceVersion").and_then(|version| version.parse::<u64>().ok()));
+            self.versions
+                .extend(field("resourceVersion").and_then(|version| version.parse::<u64>().ok()));
         }
     }
 
@@ -81,12 +85,18 @@ impl Tokens {
             Value::String(text) => self.text(text, path).into(),
             Value::Array(items) => items.iter().map(|item| self.rewrite(item, path)).collect(),
             Value::Object(fields) => {
-                let of_list = fields.get("metadata").is_some_and(|metadata| metadata["uid"].is_null());
+                let of_list = fields
+                    .get("metadata")
+                    .is_some_and(|metadata| metadata["uid"].is_null());
                 let mut rewritten = Map::new();
                 for (key, value) in sorted(fields) {
-                    path.push(if key == "metadata" && of_list { "list".into() } else { key.clone() });
+                    path.push(if key == "metadata" && of_list {
+                        "list".into()
+                    } else {
+                        key.clone()
+                    });
                     let value = match key.as_str() {
-                        "fieldsV1" => value.to_string().into(),
+                        "fieldsV1" => self.text(&value.to_string(), path).into(),
                         "managedFields" => by_manager(self.rewrite(value, path)),
                         _ => self.rewrite(value, path),
                     };
@@ -121,7 +131,9 @@ impl Tokens {
             text = prefix.replace_all(&text, name).into_owned();
         }
         if text.to_lowercase().replace(' ', "").contains("resourceversion") && place[0] == "message" {
-            text = NUMBER.replace_all(&text, |number: &Captures| self.mentioned(&number[0])).into_owned();
+            text = NUMBER
+                .replace_all(&text, |number: &Captures| self.mentioned(&number[0]))
+                .into_owned();
         }
         let text = UID.replace_all(&text, |uid: &Captures| {
             let next = format!("uid-{}", self.uids.len() + 1);
@@ -146,8 +158,14 @@ impl Tokens {
 
     /// A number in a message about versions.
     fn mentioned(&self, number: &str) -> String {
-        let known = number.parse().is_ok_and(|version| self.versions.contains(&version));
-        if known { self.version(number, "") } else { "<rv>".into() }
+        let known = number
+            .parse()
+            .is_ok_and(|version| self.versions.contains(&version));
+        if known {
+            self.version(number, "")
+        } else {
+            "<rv>".into()
+        }
     }
 }
 
@@ -158,8 +176,12 @@ fn sorted(fields: &Map<String, Value>) -> impl Iterator<Item = (&String, &Value)
 
 /// Several causes come in the order of a Go map, that is in none; the message repeats them.
 fn unordered_causes(status: &mut Map<String, Value>) {
-    let causes = status.get_mut("details").and_then(|details| details.get_mut("causes"));
-    let Some(Value::Array(causes)) = causes else { return };
+    let causes = status
+        .get_mut("details")
+        .and_then(|details| details.get_mut("causes"));
+    let Some(Value::Array(causes)) = causes else {
+        return;
+    };
     if causes.len() > 1 {
         causes.sort_by_key(Value::to_string);
         if let Some(Value::String(message)) = status.get_mut("message")
@@ -173,7 +195,8 @@ fn unordered_causes(status: &mut Map<String, Value>) {
 
 fn by_manager(mut entries: Value) -> Value {
     if let Value::Array(entries) = &mut entries {
-        entries.sort_by_key(|entry| ["manager", "operation", "subresource"].map(|key| entry[key].to_string()));
+        entries
+            .sort_by_key(|entry| ["manager", "operation", "subresource"].map(|key| entry[key].to_string()));
     }
     entries
 }
