@@ -85,10 +85,12 @@ impl Drop for Leash {
     }
 }
 
-/// Whether a process is gone, or a zombie: its files and sockets are closed then, and not before.
+/// Whether a process is gone, or a zombie of which no thread is left: its files and sockets are closed then, and not before.
 pub fn ended(pid: u32) -> bool {
-    std::fs::read_to_string(format!("/proc/{pid}/stat")).map_or(true, |stat| {
-        stat.rsplit_once(") ")
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    threads <= 1
+        && stat
+            .rsplit_once(") ")
             .is_none_or(|(_, rest)| rest.starts_with('Z'))
-    })
 }

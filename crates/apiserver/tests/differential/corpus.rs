@@ -47,7 +47,7 @@ pub struct Step {
     pub identity: Option<String>,
     /// Send it that often; the last answer counts.
     pub times: Option<usize>,
-    /// Send it again until the answer has this code, or these values at these places (null: absent).
+    /// Send it again until the answer has this code, or these values at these places (null: none; `<any>`).
     pub until: Option<Value>,
     /// Variables from places of the answer.
     pub capture: BTreeMap<String, String>,

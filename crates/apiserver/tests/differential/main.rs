@@ -27,7 +27,7 @@ use corpus::Theme;
 /// The server whose answers are the yardstick.
 const KUBERNETES: &str = "v1.36.4";
 /// Fewer distinct requests than this, and someone has lost a part of the corpus.
-const ENOUGH: usize = 20;
+const ENOUGH: usize = 600;
 const AT_ONCE: usize = 4;
 
 fn home() -> PathBuf {
