@@ -218,18 +218,6 @@ impl ApiError {
         error
     }
 
-    /// A JSON patch that cannot be applied to the object as it is.
-    pub fn unprocessable(message: impl Into<String>) -> Self {
-        Self::new(
-            422,
-            "Invalid",
-            format!(
-                "the server rejected our request due to an error in our request: {}",
-                message.into()
-            ),
-        )
-    }
-
     pub fn too_many_requests(message: impl Into<String>, seconds: u32) -> Self {
         Self::new(429, "TooManyRequests", message).retry_after(seconds)
     }

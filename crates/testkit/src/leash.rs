@@ -13,7 +13,7 @@ dir=$1 log=$2
 shift 2
 setpriv --pdeathsig KILL -- "$@" >>"$log" 2>&1 </dev/null &
 echo $!
-if read -r signal; then kill -"$signal" $!; else kill -KILL $!; end=1; fi
+if read -r signal; then kill -"$signal" $! 2>/dev/null; else kill -KILL $! 2>/dev/null; end=1; fi
 wait
 if [ "$end" ]; then rm -rf -- "$dir"; fi
 "#;
@@ -60,10 +60,7 @@ impl Leash {
 
     /// Whether the process has ended by itself.
     pub fn ended(&self) -> bool {
-        std::fs::read_to_string(format!("/proc/{}/stat", self.pid)).map_or(true, |stat| {
-            stat.rsplit_once(") ")
-                .is_none_or(|(_, rest)| rest.starts_with('Z'))
-        })
+        ended(self.pid)
     }
 
     /// Ends the process and waits for its end; its directory stays.
@@ -86,4 +83,14 @@ impl Drop for Leash {
         drop(self.pipe.take());
         let _ = self.holder.wait();
     }
+}
+
+/// Whether a process is gone, or a zombie of which no thread is left: its files and sockets are closed then, and not before.
+pub fn ended(pid: u32) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    threads <= 1
+        && stat
+            .rsplit_once(") ")
+            .is_none_or(|(_, rest)| rest.starts_with('Z'))
 }

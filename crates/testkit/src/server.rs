@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime};
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
+use crate::leash::ended;
 use crate::{Http, Leash, Signal};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -176,7 +177,7 @@ impl Server {
                 self.leash.take().expect("it runs").stop(signal).await;
                 self.launch_embedded().await;
             }
-            Engine::Kubernetes => self.renew_kubernetes(signal).await,
+            Engine::Kubernetes => self.renew_kubernetes().await,
             Engine::Given(_) => panic!("a server that is not ours cannot be restarted"),
         }
     }
@@ -196,7 +197,7 @@ impl Server {
             command.extend(["--history".into(), events.to_string()]);
         }
         let leash = Leash::start(&self.dir, &self.dir.join("log"), &command);
-        self.ready(&leash, || Kubeconfig::read_from(&kubeconfig).is_ok())
+        self.ready(&leash, async || Kubeconfig::read_from(&kubeconfig).is_ok())
             .await;
         self.leash = Some(leash);
     }
@@ -218,65 +219,65 @@ impl Server {
         let hold = format!("touch '{}' && sleep infinity", up.display());
         let command = [&script, "run", &plane, "--", "sh", "-c", &hold].map(str::to_owned);
         let leash = Leash::start(&self.dir, &self.dir.join("log"), &command);
-        self.ready(&leash, || up.exists()).await;
+        self.ready(&leash, async || up.exists()).await;
         self.leash = Some(leash);
     }
 
-    /// The script knows no restart: its kube-apiserver is ended, and started anew with the same arguments.
-    async fn renew_kubernetes(&mut self, signal: Signal) {
-        if let Some(leash) = self.renewed.take() {
-            let command = arguments(leash.pid());
-            leash.stop(signal).await;
-            self.renew_with(&command).await;
-            return;
-        }
-        let pid_file = self.control_plane().join("kube-apiserver.pid");
-        let pid_file = std::fs::read_to_string(pid_file).expect("a pid file of kube-apiserver");
-        let pid: u32 = pid_file
-            .split_whitespace()
-            .next()
-            .and_then(|pid| pid.parse().ok())
-            .expect("the pid of kube-apiserver");
+    /// The script knows no restart: its kube-apiserver is killed, and started anew with the same arguments. Never asked to end: it
+    /// would wait a minute for its open watches, and its state is etcd's anyway.
+    async fn renew_kubernetes(&mut self) {
+        let pid = self
+            .renewed
+            .as_ref()
+            .map_or_else(|| self.kube_apiserver(), Leash::pid);
         let command = arguments(pid);
-        let name = if signal == Signal::Kill { "-KILL" } else { "-TERM" };
-        let killed = std::process::Command::new("kill")
-            .args([name, &pid.to_string()])
-            .status();
-        assert!(
-            killed.is_ok_and(|status| status.success()),
-            "kube-apiserver could not be ended"
-        );
-        eventually("the end of kube-apiserver", async || {
-            arguments(pid).is_empty().then_some(())
-        })
-        .await;
-        self.renew_with(&command).await;
-    }
-
-    async fn renew_with(&mut self, command: &[String]) {
-        let leash = Leash::start(Path::new(""), &self.dir.join("log"), command);
+        if let Some(leash) = self.renewed.take() {
+            leash.stop(Signal::Kill).await;
+        } else {
+            let killed = std::process::Command::new("kill")
+                .args(["-KILL", &pid.to_string()])
+                .status();
+            assert!(
+                killed.is_ok_and(|status| status.success()),
+                "kube-apiserver could not be killed"
+            );
+            eventually("the end of kube-apiserver", async || ended(pid).then_some(())).await;
+        }
+        let leash = Leash::start(Path::new(""), &self.dir.join("log"), &command);
         let http = self.http().await;
-        eventually("kube-apiserver to be ready", async || {
-            let reply = http.try_send(http::Method::GET, "/readyz", &[], "").await.ok()?;
-            reply.status.is_success().then_some(())
+        self.ready(&leash, async || {
+            let reply = http.try_send(http::Method::GET, "/readyz", &[], "").await;
+            reply.is_ok_and(|reply| reply.status.is_success())
         })
         .await;
         self.renewed = Some(leash);
     }
 
-    async fn ready(&self, leash: &Leash, is_ready: impl Fn() -> bool) {
+    /// The process that the script started.
+    fn kube_apiserver(&self) -> u32 {
+        let file = self.control_plane().join("kube-apiserver.pid");
+        let text = std::fs::read_to_string(file).expect("a pid file of kube-apiserver");
+        let pid = text.split_whitespace().next().and_then(|pid| pid.parse().ok());
+        pid.expect("the pid of kube-apiserver")
+    }
+
+    async fn ready(&self, leash: &Leash, is_ready: impl AsyncFn() -> bool) {
         let deadline = tokio::time::Instant::now() + Duration::from_secs(90);
-        while !is_ready() {
+        while !is_ready().await {
             if leash.ended() || tokio::time::Instant::now() > deadline {
                 let log = std::fs::read_to_string(self.dir.join("log")).unwrap_or_default();
-                panic!("the API server does not start:\n{log}");
+                let start = log.len().saturating_sub(4000);
+                panic!(
+                    "the API server does not start:\n{}",
+                    String::from_utf8_lossy(&log.as_bytes()[start..])
+                );
             }
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     }
 }
 
-/// The arguments of a process; none when it has ended.
+/// The arguments of a process.
 fn arguments(pid: u32) -> Vec<String> {
     std::fs::read_to_string(format!("/proc/{pid}/cmdline"))
         .unwrap_or_default()

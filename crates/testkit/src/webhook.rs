@@ -15,7 +15,7 @@ use rcgen::{CertificateParams, KeyPair};
 use rustls_pki_types::PrivateKeyDer;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
@@ -54,9 +54,11 @@ impl Webhook {
         let answer: Arc<Answer> = Arc::new(answer);
         let record = Arc::clone(&asked);
         let serving = tokio::spawn(async move {
+            // Ends with this task: a stopped webhook answers on no connection.
+            let mut connections = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
                 let (acceptor, answer, record) = (acceptor.clone(), Arc::clone(&answer), Arc::clone(&record));
-                tokio::spawn(async move {
+                connections.spawn(async move {
                     let Ok(stream) = acceptor.accept(stream).await else {
                         return;
                     };
