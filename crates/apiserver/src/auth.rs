@@ -23,7 +23,11 @@ pub struct User {
 impl User {
     /// The person, or the program, that may do anything.
     pub fn admin() -> Self {
-        Self { name: "system:admin".into(), uid: String::new(), groups: vec!["system:masters".into(), AUTHENTICATED.into()] }
+        Self {
+            name: "system:admin".into(),
+            uid: String::new(),
+            groups: vec!["system:masters".into(), AUTHENTICATED.into()],
+        }
     }
 
     /// The user that a client certificate names: common name and organisations.
@@ -31,9 +35,18 @@ impl User {
         let (_, certificate) = X509Certificate::from_der(der).ok()?;
         let subject = certificate.subject();
         let name = subject.iter_common_name().next()?.as_str().ok()?.to_owned();
-        let organisations = subject.iter_organization().filter_map(|organisation| organisation.as_str().ok());
-        let groups = organisations.map(str::to_owned).chain([AUTHENTICATED.to_owned()]).collect();
-        Some(Self { name, uid: String::new(), groups })
+        let organisations = subject
+            .iter_organization()
+            .filter_map(|organisation| organisation.as_str().ok());
+        let groups = organisations
+            .map(str::to_owned)
+            .chain([AUTHENTICATED.to_owned()])
+            .collect();
+        Some(Self {
+            name,
+            uid: String::new(),
+            groups,
+        })
     }
 
     pub fn to_value(&self) -> Value {
@@ -65,11 +78,18 @@ struct Claims {
 impl Auth {
     /// `key` signs service-account tokens; tokens of an earlier run are good as long as the key is the same.
     pub fn new(tokens: HashMap<String, Arc<User>>, key: &[u8]) -> Self {
-        Self { tokens, key: hmac::Key::new(hmac::HMAC_SHA256, key) }
+        Self {
+            tokens,
+            key: hmac::Key::new(hmac::HMAC_SHA256, key),
+        }
     }
 
     /// The caller of a request: its bearer token, or else whoever the connection belongs to.
-    pub(crate) fn identify(&self, authorization: &str, connection: Option<&Arc<User>>) -> ApiResult<Arc<User>> {
+    pub(crate) fn identify(
+        &self,
+        authorization: &str,
+        connection: Option<&Arc<User>>,
+    ) -> ApiResult<Arc<User>> {
         match authorization.split_once(' ') {
             Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => {
                 self.bearer(token.trim()).ok_or_else(ApiError::unauthorized)
@@ -83,8 +103,14 @@ impl Auth {
             return Some(user.clone());
         }
         let (signed, signature) = token.rsplit_once('.')?;
-        hmac::verify(&self.key, signed.as_bytes(), &URL_SAFE_NO_PAD.decode(signature).ok()?).ok()?;
-        let claims: Claims = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(signed.split_once('.')?.1).ok()?).ok()?;
+        hmac::verify(
+            &self.key,
+            signed.as_bytes(),
+            &URL_SAFE_NO_PAD.decode(signature).ok()?,
+        )
+        .ok()?;
+        let claims: Claims =
+            serde_json::from_slice(&URL_SAFE_NO_PAD.decode(signed.split_once('.')?.1).ok()?).ok()?;
         if claims.exp <= jiff::Timestamp::now().as_second() {
             return None;
         }
@@ -94,11 +120,21 @@ impl Auth {
             format!("system:serviceaccounts:{namespace}"),
             AUTHENTICATED.to_owned(),
         ];
-        Some(Arc::new(User { name: claims.sub, uid: claims.uid, groups }))
+        Some(Arc::new(User {
+            name: claims.sub,
+            uid: claims.uid,
+            groups,
+        }))
     }
 
     /// A token of a service account, in the usual JWT form.
-    pub(crate) fn issue(&self, namespace: &str, name: &str, uid: &str, expires: jiff::Timestamp) -> ApiResult<String> {
+    pub(crate) fn issue(
+        &self,
+        namespace: &str,
+        name: &str,
+        uid: &str,
+        expires: jiff::Timestamp,
+    ) -> ApiResult<String> {
         let claims = Claims {
             iss: ISSUER.into(),
             sub: format!("system:serviceaccount:{namespace}:{name}"),
@@ -118,13 +154,21 @@ mod tests {
     use super::*;
 
     fn auth() -> Auth {
-        Auth::new(HashMap::from([("secret".to_owned(), Arc::new(User::admin()))]), b"key")
+        Auth::new(
+            HashMap::from([("secret".to_owned(), Arc::new(User::admin()))]),
+            b"key",
+        )
     }
 
     #[test]
     fn nobody_is_anonymous() {
         assert_eq!(auth().identify("", None).map_err(|e| e.code), Err(401));
-        assert_eq!(auth().identify("Bearer wrong", Some(&Arc::new(User::admin()))).map_err(|e| e.code), Err(401));
+        assert_eq!(
+            auth()
+                .identify("Bearer wrong", Some(&Arc::new(User::admin())))
+                .map_err(|e| e.code),
+            Err(401)
+        );
         assert!(auth().identify("Bearer secret", None).is_ok());
     }
 
@@ -137,7 +181,10 @@ mod tests {
         assert_eq!(user.name, "system:serviceaccount:birds:godwit");
         assert!(user.groups.contains(&"system:serviceaccounts:birds".to_owned()));
         let past = jiff::Timestamp::now() - jiff::SignedDuration::from_secs(1);
-        assert_eq!(auth.bearer(&auth.issue("birds", "godwit", "u1", past).unwrap()), None);
+        assert_eq!(
+            auth.bearer(&auth.issue("birds", "godwit", "u1", past).unwrap()),
+            None
+        );
         let (body, _) = token.rsplit_once('.').unwrap();
         assert_eq!(auth.bearer(&format!("{body}.AAAA")), None);
     }

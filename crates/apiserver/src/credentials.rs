@@ -18,7 +18,12 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig, crypto::ri
 use crate::StartError;
 
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
-const NAMES: [&str; 4] = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"];
+const NAMES: [&str; 4] = [
+    "localhost",
+    "kubernetes",
+    "kubernetes.default",
+    "kubernetes.default.svc",
+];
 
 pub(crate) struct Credentials {
     pub authority: Authority,
@@ -28,7 +33,10 @@ pub(crate) struct Credentials {
 
 impl Credentials {
     pub(crate) fn generate() -> Result<Self, StartError> {
-        Ok(Self { authority: Authority::generate("kubernetes", 10 * YEAR)?, token_key: random_key()? })
+        Ok(Self {
+            authority: Authority::generate("kubernetes", 10 * YEAR)?,
+            token_key: random_key()?,
+        })
     }
 
     /// The keys in a data directory, made there the first time.
@@ -37,9 +45,14 @@ impl Credentials {
         if !path.exists() {
             identity::write_private(&path, &random_key()?)?;
         }
-        let token_key = std::fs::read(&path)
-            .map_err(|source| identity::Error::File { path: path.display().to_string(), source })?;
-        Ok(Self { authority: Authority::load_or_generate(directory, "ca", 10 * YEAR)?, token_key })
+        let token_key = std::fs::read(&path).map_err(|source| identity::Error::File {
+            path: path.display().to_string(),
+            source,
+        })?;
+        Ok(Self {
+            authority: Authority::load_or_generate(directory, "ca", 10 * YEAR)?,
+            token_key,
+        })
     }
 
     fn roots(&self) -> Result<Arc<RootCertStore>, StartError> {
@@ -53,14 +66,19 @@ impl Credentials {
         let subject = Subject {
             common_name: "kube-apiserver".into(),
             dns_names: NAMES.map(str::to_owned).to_vec(),
-            addresses: vec![address, IpAddr::from([127, 0, 0, 1]), IpAddr::from([10, 96, 0, 1])],
+            addresses: vec![
+                address,
+                IpAddr::from([127, 0, 0, 1]),
+                IpAddr::from([10, 96, 0, 1]),
+            ],
             ..Subject::default()
         };
         let identity = self.authority.issue(&subject, YEAR)?;
-        let verifier = WebPkiClientVerifier::builder_with_provider(self.roots()?, Arc::new(default_provider()))
-            .allow_unauthenticated()
-            .build()
-            .map_err(|cause| StartError::Certificate(cause.to_string()))?;
+        let verifier =
+            WebPkiClientVerifier::builder_with_provider(self.roots()?, Arc::new(default_provider()))
+                .allow_unauthenticated()
+                .build()
+                .map_err(|cause| StartError::Certificate(cause.to_string()))?;
         let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
             .with_safe_default_protocol_versions()?
             .with_client_cert_verifier(verifier)
@@ -121,5 +139,6 @@ fn certificate(pem: &str) -> Result<CertificateDer<'static>, StartError> {
 }
 
 fn private_key(identity: &Identity) -> Result<PrivateKeyDer<'static>, StartError> {
-    PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).map_err(|cause| StartError::Certificate(cause.to_string()))
+    PrivateKeyDer::from_pem_slice(identity.key.as_bytes())
+        .map_err(|cause| StartError::Certificate(cause.to_string()))
 }

@@ -60,7 +60,10 @@ impl Service {
     /// The same server for another caller.
     #[must_use]
     pub fn with_caller(&self, caller: Option<Arc<User>>) -> Self {
-        Self { registry: self.registry.clone(), caller }
+        Self {
+            registry: self.registry.clone(),
+            caller,
+        }
     }
 
     async fn answer<B>(self, request: Request<B>) -> Response<Body>
@@ -81,12 +84,20 @@ impl Service {
     {
         let (parts, body) = request.into_parts();
         let text = |name: header::HeaderName| {
-            parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
+            parts
+                .headers
+                .get(name)
+                .and_then(|value| value.to_str().ok())
+                .unwrap_or_default()
+                .to_owned()
         };
         if let Some(reply) = meta::health(parts.uri.path()) {
             return Ok(reply);
         }
-        let user = self.registry.auth.identify(&text(header::AUTHORIZATION), self.caller.as_ref())?;
+        let user = self
+            .registry
+            .auth
+            .identify(&text(header::AUTHORIZATION), self.caller.as_ref())?;
         let accept = text(header::ACCEPT);
         let route = path::parse(parts.uri.path())?;
         let query = query::Query::parse(parts.uri.query().unwrap_or_default());
@@ -165,5 +176,9 @@ where
 
 /// The status of a reply that carries an object.
 pub(crate) fn status(created: bool) -> StatusCode {
-    if created { StatusCode::CREATED } else { StatusCode::OK }
+    if created {
+        StatusCode::CREATED
+    } else {
+        StatusCode::OK
+    }
 }

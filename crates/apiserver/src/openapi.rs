@@ -1,17 +1,19 @@
 //! `OpenAPI` v3 documents: what kubectl needs to apply, edit, explain and validate.
 //!
 //! Owns one document per group and version: the operations ([`paths`]) and every schema that they reach. Schemas
-//! of built-ins are handed in; a custom resource's comes from its definition ([`custom`]). Must never leave a
+//! of built-ins are those of `kinds::definitions`; a custom resource's comes from its definition ([`custom`]). Must never leave a
 //! reference without its schema. The hash in the index is that of the document's bytes, so that a client's copy
 //! is good exactly as long as the document stays the same.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 use serde_json::{Value, json};
-use sha2::{Digest, Sha512};
+use sha2::{Digest as _, Sha512};
 
-use crate::discovery::ForeignKind;
-use crate::kinds::{Kind, KindTable};
+use crate::discovery::{ForeignKind, subresources};
+use crate::kinds::{Kind, KindTable, definitions::raw_definitions};
 use crate::object::JsonMap;
 
 mod custom;
@@ -21,17 +23,26 @@ const REF_PREFIX: &str = "#/components/schemas/";
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 const GVK: &str = "x-kubernetes-group-version-kind";
 
-/// `/openapi/v3`: every document with its hash. Makes all documents, so the result is worth keeping until the
-/// table changes.
-pub fn index(kinds: &KindTable, definitions: &JsonMap) -> Value {
+/// The schemas of the built-in types by name. They never change, and take a while to make.
+static DEFINITIONS: LazyLock<JsonMap> = LazyLock::new(raw_definitions);
+
+/// Hashes of documents by what the documents are made of: to make them all for each index takes too long.
+static HASHES: Mutex<BTreeMap<Digest, String>> = Mutex::new(BTreeMap::new());
+/// More documents than are ever served at once.
+const MAX_HASHES: usize = 1024;
+
+type Digest = [u8; 64];
+
+/// `/openapi/v3`: every document with its hash.
+pub fn index(kinds: &KindTable) -> Value {
     let groups = kinds.groups().flat_map(|(group, versions)| {
         versions
             .into_iter()
-            .map(move |version| group_version_path(group, version))
+            .map(move |version| (group, version, group_version_path(group, version)))
     });
     let paths: JsonMap = groups
-        .filter_map(|path| {
-            let hash = hash(&document(kinds, definitions, &path)?);
+        .filter_map(|(group, version, path)| {
+            let hash = hash(kinds, group, version, &path)?;
             let url = json!({"serverRelativeURL": format!("/openapi/v3/{path}?hash={hash}")});
             Some((path, url))
         })
@@ -39,9 +50,47 @@ pub fn index(kinds: &KindTable, definitions: &JsonMap) -> Value {
     json!({"paths": paths})
 }
 
-/// One document, by its path below `/openapi/v3/` (`api/v1`, `apis/GROUP/VERSION`). `definitions` are the schemas
-/// of the built-in types by name.
-pub fn document(kinds: &KindTable, definitions: &JsonMap, path: &str) -> Option<Value> {
+fn hash(kinds: &KindTable, group: &str, version: &str, path: &str) -> Option<String> {
+    let ingredients = ingredients(kinds, group, version);
+    let hashes = || HASHES.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(hash) = hashes().get(&ingredients) {
+        return Some(hash.clone());
+    }
+    let content = Sha512::digest(document(kinds, path)?.to_string());
+    let hash = content.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02X}");
+        text
+    });
+    let mut hashes = hashes();
+    if hashes.len() >= MAX_HASHES {
+        hashes.clear();
+    }
+    hashes.insert(ingredients, hash.clone());
+    Some(hash)
+}
+
+/// All that decides what a document says, within one run of the program.
+fn ingredients(kinds: &KindTable, group: &str, version: &str) -> Digest {
+    let mut digest = Sha512::new();
+    for kind in kinds.resources(group, version) {
+        let names = [
+            &kind.group,
+            &kind.version,
+            &kind.kind,
+            &kind.list_kind,
+            &kind.plural,
+        ];
+        let endpoints = (kind.namespaced, kind.verbs(), subresources(kind));
+        digest.update(format!("{names:?}{endpoints:?}"));
+        if let Some(custom) = &kind.custom {
+            digest.update(custom.raw_schema.to_string());
+        }
+    }
+    digest.finalize().into()
+}
+
+/// One document, by its path below `/openapi/v3/` (`api/v1`, `apis/GROUP/VERSION`).
+pub fn document(kinds: &KindTable, path: &str) -> Option<Value> {
     let (group, version) = match path.split('/').collect::<Vec<_>>()[..] {
         ["api", version] => ("", version),
         ["apis", group, version] => (group, version),
@@ -56,10 +105,10 @@ pub fn document(kinds: &KindTable, definitions: &JsonMap, path: &str) -> Option<
         } else {
             json!({"title": "Kubernetes", "version": "1.36"})
         });
-        schemas.insert(definition_name(kind), own_schema(kind, definitions));
+        schemas.insert(definition_name(kind), own_schema(kind));
         if kind.verbs().contains(&"list") {
             let name = list_name(kind);
-            let list = definitions
+            let list = DEFINITIONS
                 .get(&name)
                 .cloned()
                 .unwrap_or_else(|| custom::list(kind));
@@ -69,7 +118,7 @@ pub fn document(kinds: &KindTable, definitions: &JsonMap, path: &str) -> Option<
     }
     let info = title?;
     let operations = Value::Object(operations);
-    add_reachable(&operations, &mut schemas, definitions);
+    add_reachable(&operations, &mut schemas);
     Some(json!({
         "openapi": "3.0.0", "info": info, "paths": operations, "components": {"schemas": schemas},
     }))
@@ -83,19 +132,11 @@ fn group_version_path(group: &str, version: &str) -> String {
     }
 }
 
-fn hash(document: &Value) -> String {
-    let digest = Sha512::digest(document.to_string());
-    digest.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02X}");
-        text
-    })
-}
-
 /// The kind's schema, which says that it is the kind's: clients look it up by that.
-fn own_schema(kind: &Kind, definitions: &JsonMap) -> Value {
+fn own_schema(kind: &Kind) -> Value {
     let mut schema = match &kind.custom {
         Some(custom) => custom::publish(&custom.raw_schema),
-        None => definitions
+        None => DEFINITIONS
             .get(&definition_name(kind))
             .cloned()
             .unwrap_or_else(|| json!({"type": "object"})),
@@ -111,7 +152,7 @@ fn group_version_kind(group: &str, version: &str, kind: &str) -> Value {
 }
 
 /// Adds the schemas that the operations and the schemas refer to, and those that these refer to in turn.
-fn add_reachable(operations: &Value, schemas: &mut JsonMap, definitions: &JsonMap) {
+fn add_reachable(operations: &Value, schemas: &mut JsonMap) {
     let mut wanted = Vec::new();
     references(operations, &mut wanted);
     for schema in schemas.values() {
@@ -122,7 +163,7 @@ fn add_reachable(operations: &Value, schemas: &mut JsonMap, definitions: &JsonMa
             continue;
         }
         // A type that nobody described is still an object: better than a reference into the void.
-        let schema = definitions
+        let schema = DEFINITIONS
             .get(&name)
             .cloned()
             .unwrap_or_else(|| json!({"type": "object"}));

@@ -1,20 +1,36 @@
 //! The three patch types that are not server-side apply. Pure: a document and a patch in, a document out.
+//!
+//! Which of them a request means, and what its body must look like, is [`crate::body`]'s business; what the
+//! result must look like is the caller's. Every merge here keeps a document within the depth that it was read with.
+
+mod json;
+mod merge;
+mod strategic;
+
+pub use json::{json, unknown_members};
+pub use merge::merge;
+pub use strategic::strategic;
+
 use serde_json::Value;
 
-use crate::schema::Schema;
-use crate::status::ApiResult;
+use crate::status::{ApiError, Details};
 
-/// RFC 6902 with the real server's leniencies.
-pub fn json(_target: &Value, _patch: &Value) -> ApiResult<Value> {
-    todo!()
+/// A patch that does not fit the object. The real server says no more than this, and we say the same.
+fn does_not_apply() -> ApiError {
+    let message = "the server rejected our request due to an error in our request";
+    let mut error = ApiError::new(422, "Invalid", message);
+    error.details = Some(Box::new(Details::default()));
+    error
 }
 
-/// RFC 7386.
-pub fn merge(_target: &mut Value, _patch: &Value) {
-    todo!()
-}
-
-/// Strategic merge patch of a built-in kind.
-pub fn strategic(_schema: &Schema, _target: &Value, _patch: &Value) -> ApiResult<Value> {
-    todo!()
+/// What Go's JSON decoder calls a value.
+pub(crate) fn json_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
 }

@@ -28,8 +28,8 @@ mod patching;
 mod pods;
 mod read;
 mod reviews;
-mod special;
 mod snapshots;
+mod special;
 mod subresource;
 mod watch;
 mod write;
@@ -66,7 +66,14 @@ pub struct Registry {
 }
 
 impl Registry {
-    pub(crate) fn new(store: Store, kinds: Kinds, auth: Auth, webhooks: Webhooks, nodes: Option<NodeClient>, authority: String) -> Self {
+    pub(crate) fn new(
+        store: Store,
+        kinds: Kinds,
+        auth: Auth,
+        webhooks: Webhooks,
+        nodes: Option<NodeClient>,
+        authority: String,
+    ) -> Self {
         Self {
             store,
             kinds,
@@ -81,7 +88,10 @@ impl Registry {
     }
 
     pub(crate) fn address(&self) -> String {
-        self.address.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.address
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     pub(crate) fn set_address(&self, address: String) {
@@ -100,7 +110,9 @@ impl Registry {
     pub(crate) async fn handle(self: &Arc<Self>, call: Call) -> ApiResult<Reply> {
         let route = &call.route;
         let table = self.kinds.load();
-        let kind = table.get(&route.group, &route.version, &route.plural).ok_or_else(ApiError::no_such_resource)?;
+        let kind = table
+            .get(&route.group, &route.version, &route.plural)
+            .ok_or_else(ApiError::no_such_resource)?;
         // A list may span namespaces; everything else must be as the kind is scoped.
         let spans = kind.namespaced && route.namespace.is_none();
         let misplaced = !kind.namespaced && route.namespace.is_some();
@@ -136,7 +148,13 @@ impl Registry {
             Accept::PartialMetadata => table::partial_metadata(&object),
             Accept::Table => {
                 let meta = serde_json::json!({ "resourceVersion": object["metadata"]["resourceVersion"] });
-                table::render(kind, &[object], &meta, include_object(call.query.text("includeObject"))?, true)
+                table::render(
+                    kind,
+                    &[object],
+                    &meta,
+                    include_object(call.query.text("includeObject"))?,
+                    true,
+                )
             }
         };
         Ok(Reply::json(status(created), &shown))
@@ -145,12 +163,17 @@ impl Registry {
 
 /// `namespace/name`, or `name`.
 pub(crate) fn key(namespace: &str, name: &str) -> Key {
-    if namespace.is_empty() { name.into() } else { format!("{namespace}/{name}").into() }
+    if namespace.is_empty() {
+        name.into()
+    } else {
+        format!("{namespace}/{name}").into()
+    }
 }
 
 /// Whether what is stored can be shown as it is.
 pub(crate) fn is_verbatim(kind: &Kind) -> bool {
-    kind.api_version() == kind.storage_api_version && !kind.custom.as_ref().is_some_and(|custom| custom.default_on_read)
+    kind.api_version() == kind.storage_api_version
+        && !kind.custom.as_ref().is_some_and(|custom| custom.default_on_read)
 }
 
 /// A stored object as this version of the kind shows it.

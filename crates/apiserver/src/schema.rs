@@ -21,7 +21,8 @@ pub mod pattern;
 pub mod prune;
 pub mod structural;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
+mod typing;
 pub mod validate;
 mod wellformed;
 

@@ -52,7 +52,12 @@ impl Stored {
             labels: Option<BTreeMap<String, String>>,
         }
         let labelled: Labelled = serde_json::from_slice(&json)?;
-        Ok(Self { revision, key, json, labels: labelled.metadata.labels.unwrap_or_default() })
+        Ok(Self {
+            revision,
+            key,
+            json,
+            labels: labelled.metadata.labels.unwrap_or_default(),
+        })
     }
 
     /// The object as a value of the caller's own.
@@ -142,7 +147,9 @@ pub enum OpenError {
         #[source]
         source: Box<redb::Error>,
     },
-    #[error("the database {path} holds an entry that cannot be read ({entry}); restore the file or start with an empty one")]
+    #[error(
+        "the database {path} holds an entry that cannot be read ({entry}); restore the file or start with an empty one"
+    )]
     Corrupt { path: String, entry: String },
     #[error("starting the store's thread failed")]
     Thread(#[source] std::io::Error),
@@ -170,7 +177,12 @@ struct Shared {
 
 impl Shared {
     fn feed(&self, place: &Place) -> Arc<Feed> {
-        if let Some(feed) = self.feeds.read().unwrap_or_else(PoisonError::into_inner).get(place) {
+        if let Some(feed) = self
+            .feeds
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(place)
+        {
             return feed.clone();
         }
         let mut feeds = self.feeds.write().unwrap_or_else(PoisonError::into_inner);
@@ -225,7 +237,9 @@ impl Store {
     pub async fn commit(&self, write: Write) -> Result<Arc<Stored>, WriteError> {
         let (reply, answer) = oneshot::channel();
         let stopped = || WriteError::Failed("the store has stopped".into());
-        self.requests.send(Request { write, reply }).map_err(|_| stopped())?;
+        self.requests
+            .send(Request { write, reply })
+            .map_err(|_| stopped())?;
         answer.await.map_err(|_| stopped())?
     }
 

@@ -7,7 +7,7 @@
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use crate::kinds::{Column, Kind};
+use crate::kinds::{Column, Kind, columns};
 use crate::object;
 use crate::status::{ApiError, ApiResult};
 use path::Path;
@@ -60,32 +60,25 @@ fn render_at(
     include: IncludeObject,
     with_columns: bool,
 ) -> Value {
-    let age = [age_column()];
-    let columns = if kind.columns.is_empty() {
-        &age
-    } else {
-        kind.columns.as_slice()
-    };
+    let columns = columns_of(kind);
     let paths: Vec<Option<Path>> = columns.iter().map(|column| Path::parse(&column.path)).collect();
     let rows: Vec<Value> = objects
         .iter()
         .map(|object| {
-            let found = columns.iter().zip(&paths).map(|(column, path)| {
-                let value = path.as_ref().and_then(|path| path.first(object));
-                value.map_or(Value::Null, |value| cell(&column.kind, value, now))
+            let cells = columns::cells(kind, object, now).unwrap_or_else(|| {
+                let found = columns.iter().zip(&paths).map(|(column, path)| {
+                    if column.format == "name" {
+                        return json!(object::name(object)); // a bookmark's is empty, not absent
+                    }
+                    let value = path.as_ref().and_then(|path| path.first(object));
+                    value.map_or(Value::Null, |value| cell(&column.kind, value, now))
+                });
+                found.collect()
             });
-            let cells: Vec<Value> = std::iter::once(json!(object::name(object)))
-                .chain(found)
-                .collect();
             json!({"cells": cells, "object": included(object, include)})
         })
         .collect();
-    let definitions = with_columns.then(|| {
-        let all: Vec<Value> = std::iter::once(name_definition())
-            .chain(columns.iter().map(definition))
-            .collect();
-        all
-    });
+    let definitions = with_columns.then(|| columns.iter().map(definition).collect::<Vec<_>>());
     json!({
         "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": list_meta,
         "columnDefinitions": definitions, "rows": rows,
@@ -118,23 +111,27 @@ fn included(object: &Value, include: IncludeObject) -> Value {
     }
 }
 
-/// The only column, after the name, of a kind that declares none.
-fn age_column() -> Column {
-    Column {
-        name: "Age".into(),
-        kind: "date".into(),
-        format: String::new(),
-        description: AGE_DESCRIPTION.into(),
+/// The columns of a kind. Built-ins list all of theirs; a definition's come after the name, and are the age when
+/// it declares none.
+fn columns_of(kind: &Kind) -> Vec<Column> {
+    let column = |name: &str, kind: &str, format: &str, description: &str, path: &str| Column {
+        name: name.into(),
+        kind: kind.into(),
+        format: format.into(),
+        description: description.into(),
         priority: 0,
-        path: ".metadata.creationTimestamp".into(),
+        path: path.into(),
+    };
+    if kind.custom.is_none() && !kind.columns.is_empty() {
+        return kind.columns.clone();
     }
-}
-
-fn name_definition() -> Value {
-    json!({
-        "name": "Name", "type": "string", "format": "name",
-        "description": NAME_DESCRIPTION, "priority": 0,
-    })
+    let mut columns = vec![column("Name", "string", "name", NAME_DESCRIPTION, "")];
+    if kind.columns.is_empty() {
+        let created = ".metadata.creationTimestamp";
+        columns.push(column("Age", "date", "", AGE_DESCRIPTION, created));
+    }
+    columns.extend(kind.columns.iter().cloned());
+    columns
 }
 
 fn definition(column: &Column) -> Value {
@@ -176,32 +173,8 @@ fn since(text: &str, now: Timestamp) -> String {
         return "<unknown>".into();
     }
     match text.parse::<Timestamp>() {
-        Ok(then) => human_duration(now.as_second() - then.as_second()),
+        Ok(then) => columns::human_duration(now.as_second() - then.as_second()),
         Err(_) => "<invalid>".into(),
-    }
-}
-
-/// A duration in at most two units, as kubectl prints ages.
-// SWITCH: `kinds::columns::human_duration` when it is there; built-ins' cells come from `kinds::columns::cells`.
-fn human_duration(seconds: i64) -> String {
-    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
-    let two = |large: i64, unit: &str, small: i64, small_unit: &str| match small {
-        0 => format!("{large}{unit}"),
-        _ => format!("{large}{unit}{small}{small_unit}"),
-    };
-    match () {
-        // Clocks of two machines may differ a little.
-        () if seconds < -1 => "<invalid>".into(),
-        () if seconds < 0 => "0s".into(),
-        () if seconds < 120 => format!("{seconds}s"),
-        () if minutes < 10 => two(minutes, "m", seconds % 60, "s"),
-        () if minutes < 180 => format!("{minutes}m"),
-        () if hours < 8 => two(hours, "h", minutes % 60, "m"),
-        () if hours < 48 => format!("{hours}h"),
-        () if days < 8 => two(days, "d", hours % 24, "h"),
-        () if days < 2 * 365 => format!("{days}d"),
-        () if days < 8 * 365 => two(days / 365, "y", days % 365, "d"),
-        () => format!("{}y", days / 365),
     }
 }
 

@@ -13,9 +13,16 @@ use crate::status::ApiResult;
 
 /// Serves every definition that was established before a restart. Called before the first request.
 pub(crate) fn restore(registry: &Registry) {
-    let definitions: Vec<Value> =
-        registry.store.view().scan(crd::PLACE, "", "").map(|stored| stored.value()).collect();
-    for definition in definitions.iter().filter(|definition| crd::is_established(definition)) {
+    let definitions: Vec<Value> = registry
+        .store
+        .view()
+        .scan(crd::PLACE, "", "")
+        .map(|stored| stored.value())
+        .collect();
+    for definition in definitions
+        .iter()
+        .filter(|definition| crd::is_established(definition))
+    {
         serve(registry, definition);
     }
 }
@@ -35,11 +42,20 @@ pub(super) async fn run(registry: Arc<Registry>) {
 }
 
 async fn reconcile(registry: &Arc<Registry>) -> ApiResult<()> {
-    let Some(kind) = registry.kinds.load().get("apiextensions.k8s.io", "v1", "customresourcedefinitions").cloned() else {
+    let Some(kind) = registry
+        .kinds
+        .load()
+        .get("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+        .cloned()
+    else {
         return Ok(());
     };
-    let definitions: Vec<Value> =
-        registry.store.view().scan(crd::PLACE, "", "").map(|stored| stored.value()).collect();
+    let definitions: Vec<Value> = registry
+        .store
+        .view()
+        .scan(crd::PLACE, "", "")
+        .map(|stored| stored.value())
+        .collect();
     drop_removed(registry, &definitions);
     for definition in &definitions {
         let name = object::name(definition);
@@ -47,18 +63,19 @@ async fn reconcile(registry: &Arc<Registry>) -> ApiResult<()> {
             finalize(registry, &kind, definition).await?;
             continue;
         }
-        let status = crd::settled_status(definition, &definitions);
-        if status != definition["status"] {
+        let mut settled = definition.clone();
+        let now = object::now();
+        if crd::accept(&mut settled, &definitions, &now) {
+            // Served first, promised second: whoever waits for the promise may use it at once.
+            serve(registry, &settled);
+            crd::establish(&mut settled, &now);
+        }
+        if settled["status"] != definition["status"] {
             let edit = |current: &mut Value| {
-                object::as_map_mut(current).insert("status".into(), status.clone());
+                object::as_map_mut(current).insert("status".into(), settled["status"].clone());
                 true
             };
             registry.edit(&kind, "", name, &edit).await?;
-        }
-        let mut settled = definition.clone();
-        object::as_map_mut(&mut settled).insert("status".into(), status);
-        if crd::is_established(&settled) {
-            serve(registry, &settled);
         }
     }
     Ok(())
@@ -76,16 +93,26 @@ fn serve(registry: &Registry, definition: &Value) {
             registry.kinds.replace(table);
         }
         // Admission checked the same: this is an object of an older server.
-        Err(errors) => tracing::error!(definition = object::name(definition), ?errors, "a stored definition cannot be served"),
+        Err(errors) => tracing::error!(
+            definition = object::name(definition),
+            ?errors,
+            "a stored definition cannot be served"
+        ),
     }
 }
 
 fn drop_removed(registry: &Registry, definitions: &[Value]) {
     let mut table = (*registry.kinds.load()).clone();
-    let served: Vec<String> = table.all().filter_map(|kind| kind.custom.as_ref().map(|custom| custom.definition.clone())).collect();
+    let served: Vec<String> = table
+        .all()
+        .filter_map(|kind| kind.custom.as_ref().map(|custom| custom.definition.clone()))
+        .collect();
     let mut changed = false;
     for name in served {
-        if !definitions.iter().any(|definition| object::name(definition) == name) {
+        if !definitions
+            .iter()
+            .any(|definition| object::name(definition) == name)
+        {
             table.remove_definition(&name);
             changed = true;
         }
@@ -103,11 +130,18 @@ async fn finalize(registry: &Arc<Registry>, kind: &Kind, definition: &Value) -> 
     let place = crd::place(definition);
     let rows = crd::kinds(definition).unwrap_or_default();
     if let Some(row) = rows.first() {
-        let keys: Vec<String> =
-            registry.store.view().scan(&place, "", "").map(|stored| stored.key.to_string()).collect();
+        let keys: Vec<String> = registry
+            .store
+            .view()
+            .scan(&place, "", "")
+            .map(|stored| stored.key.to_string())
+            .collect();
         for key in keys {
             let (namespace, name) = key.split_once('/').unwrap_or(("", &key));
-            match registry.mark_or_remove_quietly(row, namespace, name, &DeleteOptions::default()).await {
+            match registry
+                .mark_or_remove_quietly(row, namespace, name, &DeleteOptions::default())
+                .await
+            {
                 Err(error) if error.code != 404 => return Err(error),
                 _ => {}
             }
@@ -119,8 +153,11 @@ async fn finalize(registry: &Arc<Registry>, kind: &Kind, definition: &Value) -> 
         return Box::pin(reconcile(registry)).await;
     }
     let edit = |current: &mut Value| {
-        let left: Vec<String> =
-            object::finalizers(current).into_iter().filter(|name| *name != crd::CLEANUP_FINALIZER).map(str::to_owned).collect();
+        let left: Vec<String> = object::finalizers(current)
+            .into_iter()
+            .filter(|name| *name != crd::CLEANUP_FINALIZER)
+            .map(str::to_owned)
+            .collect();
         object::set_meta(current, "finalizers", serde_json::json!(left));
         true
     };

@@ -94,9 +94,15 @@ impl Index {
         if !contains(&stored.json, "\"ownerReferences\"") {
             return;
         }
-        let uids: Vec<String> = owner_references(&stored.value()).into_iter().map(|owner| owner.uid).collect();
+        let uids: Vec<String> = owner_references(&stored.value())
+            .into_iter()
+            .map(|owner| owner.uid)
+            .collect();
         for uid in &uids {
-            self.dependents.entry(uid.clone()).or_default().insert(address.clone());
+            self.dependents
+                .entry(uid.clone())
+                .or_default()
+                .insert(address.clone());
         }
         self.owners.insert(address.clone(), uids);
         touched.insert(address.clone());
@@ -145,24 +151,37 @@ async fn collect(registry: &Arc<Registry>, index: &Index, touched: &HashSet<Addr
 
 /// The row under which objects of a place are written.
 fn storage_kind<'a>(table: &'a KindTable, place: &Place) -> Option<&'a Arc<Kind>> {
-    table.all().find(|kind| kind.storage == *place && kind.api_version() == kind.storage_api_version)
+    table
+        .all()
+        .find(|kind| kind.storage == *place && kind.api_version() == kind.storage_api_version)
 }
 
 enum Standing {
-    There { waiting: bool },
+    There {
+        waiting: bool,
+    },
     Gone,
     /// Of a kind that is not served: nobody can tell.
     Unknown,
 }
 
 fn standing(registry: &Registry, table: &KindTable, namespace: &str, owner: &Owner) -> Standing {
-    let (group, version) = owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));
-    let Some(kind) = table.resources(group, version).find(|kind| kind.kind == owner.kind) else {
+    let (group, version) = owner
+        .api_version
+        .split_once('/')
+        .unwrap_or(("", &owner.api_version));
+    let Some(kind) = table
+        .resources(group, version)
+        .find(|kind| kind.kind == owner.kind)
+    else {
         return Standing::Unknown;
     };
     let namespace = if kind.namespaced { namespace } else { "" };
     let view = registry.store.view();
-    match view.get(&kind.storage, &key(namespace, &owner.name)).map(|stored| stored.value()) {
+    match view
+        .get(&kind.storage, &key(namespace, &owner.name))
+        .map(|stored| stored.value())
+    {
         Some(found) if object::uid(&found) == owner.uid => Standing::There {
             waiting: object::is_being_deleted(&found) && object::finalizers(&found).contains(&FOREGROUND),
         },
@@ -171,9 +190,17 @@ fn standing(registry: &Registry, table: &KindTable, namespace: &str, owner: &Own
 }
 
 /// Deletes a dependent whose owners are all gone; forgets single owners that are.
-async fn settle_dependent(registry: &Arc<Registry>, table: &KindTable, (place, item): &Address) -> ApiResult<()> {
-    let Some(kind) = storage_kind(table, place) else { return Ok(()) };
-    let Some(stored) = registry.store.view().get(place, item).cloned() else { return Ok(()) };
+async fn settle_dependent(
+    registry: &Arc<Registry>,
+    table: &KindTable,
+    (place, item): &Address,
+) -> ApiResult<()> {
+    let Some(kind) = storage_kind(table, place) else {
+        return Ok(());
+    };
+    let Some(stored) = registry.store.view().get(place, item).cloned() else {
+        return Ok(());
+    };
     let value = stored.value();
     let (namespace, name) = (object::namespace(&value), object::name(&value));
     let owners = owner_references(&value);
@@ -202,11 +229,17 @@ async fn settle_dependent(registry: &Arc<Registry>, table: &KindTable, (place, i
     };
     // A dependent that is orphaning its own keeps doing so.
     let options = if object::finalizers(&value).contains(&ORPHAN) {
-        DeleteOptions { propagation: String::new(), ..options }
+        DeleteOptions {
+            propagation: String::new(),
+            ..options
+        }
     } else {
         options
     };
-    match registry.mark_or_remove_quietly(kind, namespace, name, &options).await {
+    match registry
+        .mark_or_remove_quietly(kind, namespace, name, &options)
+        .await
+    {
         // Gone already, or replaced by another of its name.
         Err(error) if matches!(error.code, 404 | 409) => Ok(()),
         other => other,
@@ -214,16 +247,31 @@ async fn settle_dependent(registry: &Arc<Registry>, table: &KindTable, (place, i
 }
 
 /// An owner that waits for its dependents, or lets them go, is released when that is done.
-async fn settle_owner(registry: &Arc<Registry>, table: &KindTable, index: &Index, (place, item): &Address) -> ApiResult<()> {
-    let Some(kind) = storage_kind(table, place) else { return Ok(()) };
-    let Some(stored) = registry.store.view().get(place, item).cloned() else { return Ok(()) };
+async fn settle_owner(
+    registry: &Arc<Registry>,
+    table: &KindTable,
+    index: &Index,
+    (place, item): &Address,
+) -> ApiResult<()> {
+    let Some(kind) = storage_kind(table, place) else {
+        return Ok(());
+    };
+    let Some(stored) = registry.store.view().get(place, item).cloned() else {
+        return Ok(());
+    };
     let value = stored.value();
     if !object::is_being_deleted(&value) {
         return Ok(());
     }
     let uid = object::uid(&value).to_owned();
     let (namespace, name) = (object::namespace(&value), object::name(&value));
-    let dependents: Vec<Address> = index.dependents.get(&uid).into_iter().flatten().cloned().collect();
+    let dependents: Vec<Address> = index
+        .dependents
+        .get(&uid)
+        .into_iter()
+        .flatten()
+        .cloned()
+        .collect();
     let finalizers = object::finalizers(&value);
     if finalizers.contains(&ORPHAN) {
         for address in &dependents {
@@ -236,9 +284,14 @@ async fn settle_owner(registry: &Arc<Registry>, table: &KindTable, index: &Index
         let mut blocked = false;
         for address in &dependents {
             settle_dependent(registry, table, address).await?;
-            let Some(dependent) = view.get(&address.0, &address.1) else { continue };
+            let Some(dependent) = view.get(&address.0, &address.1) else {
+                continue;
+            };
             let still_there = registry.store.view().get(&address.0, &address.1).is_some();
-            blocked |= still_there && owner_references(&dependent.value()).iter().any(|owner| owner.uid == uid && owner.blocks);
+            blocked |= still_there
+                && owner_references(&dependent.value())
+                    .iter()
+                    .any(|owner| owner.uid == uid && owner.blocks);
         }
         if !blocked {
             return release(registry, kind, namespace, name, FOREGROUND).await;
@@ -247,14 +300,27 @@ async fn settle_owner(registry: &Arc<Registry>, table: &KindTable, index: &Index
     Ok(())
 }
 
-async fn forget_owner(registry: &Registry, table: &KindTable, (place, item): &Address, uid: &str) -> ApiResult<()> {
-    let Some(kind) = storage_kind(table, place) else { return Ok(()) };
+async fn forget_owner(
+    registry: &Registry,
+    table: &KindTable,
+    (place, item): &Address,
+    uid: &str,
+) -> ApiResult<()> {
+    let Some(kind) = storage_kind(table, place) else {
+        return Ok(());
+    };
     let (namespace, name) = item.split_once('/').unwrap_or(("", item));
-    registry.edit(kind, namespace, name, &|current| drop_owners(current, &[uid.to_owned()])).await
+    registry
+        .edit(kind, namespace, name, &|current| {
+            drop_owners(current, &[uid.to_owned()])
+        })
+        .await
 }
 
 fn drop_owners(current: &mut Value, uids: &[String]) -> bool {
-    let Some(references) = current["metadata"]["ownerReferences"].as_array() else { return false };
+    let Some(references) = current["metadata"]["ownerReferences"].as_array() else {
+        return false;
+    };
     let left: Vec<Value> = references
         .iter()
         .filter(|owner| !uids.iter().any(|uid| owner["uid"] == uid.as_str()))
@@ -268,10 +334,19 @@ fn drop_owners(current: &mut Value, uids: &[String]) -> bool {
     true
 }
 
-async fn release(registry: &Registry, kind: &Kind, namespace: &str, name: &str, finalizer: &str) -> ApiResult<()> {
+async fn release(
+    registry: &Registry,
+    kind: &Kind,
+    namespace: &str,
+    name: &str,
+    finalizer: &str,
+) -> ApiResult<()> {
     let edit = |current: &mut Value| {
-        let left: Vec<String> =
-            object::finalizers(current).into_iter().filter(|known| *known != finalizer).map(str::to_owned).collect();
+        let left: Vec<String> = object::finalizers(current)
+            .into_iter()
+            .filter(|known| *known != finalizer)
+            .map(str::to_owned)
+            .collect();
         if left.is_empty() {
             object::remove_meta(current, "finalizers");
         } else {

@@ -41,17 +41,26 @@ pub(super) async fn run(registry: Arc<Registry>) {
     let mut tick = tokio::time::interval(SWEEP_EVERY);
     loop {
         tick.tick().await;
-        let Some(kind) = registry.kinds.load().get("", "v1", "events").cloned() else { continue };
+        let Some(kind) = registry.kinds.load().get("", "v1", "events").cloned() else {
+            continue;
+        };
         let old: Vec<(String, String)> = registry
             .store
             .view()
             .scan(&kind.storage, "", "")
             .map(|stored| stored.value())
             .filter(is_old)
-            .map(|event| (object::namespace(&event).to_owned(), object::name(&event).to_owned()))
+            .map(|event| {
+                (
+                    object::namespace(&event).to_owned(),
+                    object::name(&event).to_owned(),
+                )
+            })
             .collect();
         for (namespace, name) in old {
-            let gone = registry.mark_or_remove_quietly(&kind, &namespace, &name, &DeleteOptions::default()).await;
+            let gone = registry
+                .mark_or_remove_quietly(&kind, &namespace, &name, &DeleteOptions::default())
+                .await;
             if let Err(error) = gone.or_else(|error| if error.code == 404 { Ok(()) } else { Err(error) }) {
                 tracing::warn!(%error, namespace, name, "an old event could not be removed");
             }
@@ -60,7 +69,15 @@ pub(super) async fn run(registry: Arc<Registry>) {
 }
 
 fn is_old(event: &Value) -> bool {
-    let stamps = [&event["series"]["lastObservedTime"], &event["lastTimestamp"], &event["eventTime"], &event["metadata"]["creationTimestamp"]];
-    let newest = stamps.iter().filter_map(|stamp| stamp.as_str()?.parse::<jiff::Timestamp>().ok()).max();
+    let stamps = [
+        &event["series"]["lastObservedTime"],
+        &event["lastTimestamp"],
+        &event["eventTime"],
+        &event["metadata"]["creationTimestamp"],
+    ];
+    let newest = stamps
+        .iter()
+        .filter_map(|stamp| stamp.as_str()?.parse::<jiff::Timestamp>().ok())
+        .max();
     newest.is_some_and(|when| jiff::Timestamp::now().duration_since(when).unsigned_abs() > EVENT_LIFE)
 }

@@ -62,7 +62,13 @@ async fn furnish(registry: &Registry, namespace: &str) -> ApiResult<()> {
     insert(registry, "configmaps", namespace, "kube-root-ca.crt", bundle).await
 }
 
-pub(super) async fn insert(registry: &Registry, place: &str, namespace: &str, name: &str, mut object: Value) -> ApiResult<()> {
+pub(super) async fn insert(
+    registry: &Registry,
+    place: &str,
+    namespace: &str,
+    name: &str,
+    mut object: Value,
+) -> ApiResult<()> {
     let meta = object::metadata_mut(&mut object);
     meta.insert("name".into(), name.into());
     if !namespace.is_empty() {
@@ -70,7 +76,12 @@ pub(super) async fn insert(registry: &Registry, place: &str, namespace: &str, na
     }
     meta.insert("uid".into(), uuid::Uuid::new_v4().to_string().into());
     meta.insert("creationTimestamp".into(), object::now().into());
-    let write = Write { place: place.into(), key: key(namespace, name), expect: Expect::Absent, change: Desired::Put(object) };
+    let write = Write {
+        place: place.into(),
+        key: key(namespace, name),
+        expect: Expect::Absent,
+        change: Desired::Put(object),
+    };
     match registry.store.commit(write).await {
         Ok(_) | Err(WriteError::Changed { .. }) => Ok(()),
         Err(error @ WriteError::Failed(_)) => Err(ApiError::internal(error)),
@@ -83,7 +94,9 @@ async fn empty(registry: &Arc<Registry>, namespace: &str) -> ApiResult<bool> {
     let prefix = format!("{namespace}/");
     let mut left = 0;
     let mut places = std::collections::HashSet::new();
-    let namespaced = table.all().filter(|kind| kind.namespaced && is_storage_version(kind));
+    let namespaced = table
+        .all()
+        .filter(|kind| kind.namespaced && is_storage_version(kind));
     for kind in namespaced.filter(|kind| places.insert(kind.storage.clone())) {
         let names: Vec<String> = registry
             .store
@@ -92,7 +105,10 @@ async fn empty(registry: &Arc<Registry>, namespace: &str) -> ApiResult<bool> {
             .map(|stored| stored.key[prefix.len()..].to_owned())
             .collect();
         for name in names {
-            match registry.mark_or_remove_quietly(kind, namespace, &name, &DeleteOptions::default()).await {
+            match registry
+                .mark_or_remove_quietly(kind, namespace, &name, &DeleteOptions::default())
+                .await
+            {
                 Err(error) if error.code != 404 => return Err(error),
                 _ => {}
             }
@@ -102,7 +118,9 @@ async fn empty(registry: &Arc<Registry>, namespace: &str) -> ApiResult<bool> {
     if left > 0 {
         return Ok(false);
     }
-    let Some(kind) = table.get("", "v1", "namespaces") else { return Ok(false) };
+    let Some(kind) = table.get("", "v1", "namespaces") else {
+        return Ok(false);
+    };
     let edit = |current: &mut Value| {
         object::set_path(current, "spec.finalizers", json!([]));
         true

@@ -13,7 +13,8 @@ use crate::{discovery, openapi};
 
 /// Probes answer without credentials: they say nothing but that the server is up.
 pub(super) fn health(path: &str) -> Option<Reply> {
-    matches!(path, "/healthz" | "/livez" | "/readyz").then(|| Reply::bytes(StatusCode::OK, "text/plain; charset=utf-8", "ok"))
+    matches!(path, "/healthz" | "/livez" | "/readyz")
+        .then(|| Reply::bytes(StatusCode::OK, "text/plain; charset=utf-8", "ok"))
 }
 
 pub(super) fn answer(registry: &Registry, route: &Route, accept: &str, known: &str) -> ApiResult<Reply> {
@@ -22,8 +23,14 @@ pub(super) fn answer(registry: &Registry, route: &Route, accept: &str, known: &s
     let (value, content_type) = match route {
         Route::Version => json_type(version()),
         Route::Groups { core } => match aggregated_discovery(accept) {
-            Some("v2") => (discovery::aggregated(&kinds, *core, "v2"), "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"),
-            Some(_) => (discovery::aggregated(&kinds, *core, "v2beta1"), "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"),
+            Some("v2") => (
+                discovery::aggregated(&kinds, *core, "v2"),
+                "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+            ),
+            Some(_) => (
+                discovery::aggregated(&kinds, *core, "v2beta1"),
+                "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList",
+            ),
             _ if *core => json_type(discovery::core_versions(&registry.address())),
             _ => json_type(discovery::group_list(&kinds)),
         },
@@ -34,9 +41,20 @@ pub(super) fn answer(registry: &Registry, route: &Route, accept: &str, known: &s
         Route::Resource(_) => return Err(ApiError::no_such_resource()),
     };
     let body = value.to_string();
-    let etag = Sha256::digest(&body).iter().take(16).fold(String::new(), |text, byte| format!("{text}{byte:02X}"));
+    let etag = Sha256::digest(&body)
+        .iter()
+        .take(16)
+        .fold(String::new(), |text, byte| format!("{text}{byte:02X}"));
     let unchanged = known.trim_matches('"') == etag;
-    let mut reply = Reply::bytes(if unchanged { StatusCode::NOT_MODIFIED } else { StatusCode::OK }, content_type, body);
+    let mut reply = Reply::bytes(
+        if unchanged {
+            StatusCode::NOT_MODIFIED
+        } else {
+            StatusCode::OK
+        },
+        content_type,
+        body,
+    );
     if unchanged {
         reply.body = Body::empty();
     }

@@ -25,11 +25,16 @@ impl Accept {
             match media.form {
                 "" => Some(Self::Object),
                 "Table" if known_version => Some(Self::Table),
-                "PartialObjectMetadata" | "PartialObjectMetadataList" if known_version => Some(Self::PartialMetadata),
+                "PartialObjectMetadata" | "PartialObjectMetadataList" if known_version => {
+                    Some(Self::PartialMetadata)
+                }
                 _ => None,
             }
         });
-        forms.into_iter().next().ok_or_else(|| ApiError::not_acceptable("application/json"))
+        forms
+            .into_iter()
+            .next()
+            .ok_or_else(|| ApiError::not_acceptable("application/json"))
     }
 }
 
@@ -57,7 +62,10 @@ impl<'a> Media<'a> {
         if !matches!(parts.next(), Some("application/json" | "application/*" | "*/*")) {
             return None;
         }
-        let mut media = Self { form: "", version: "" };
+        let mut media = Self {
+            form: "",
+            version: "",
+        };
         for part in parts {
             match part.split_once('=') {
                 Some(("as", form)) => media.form = form,
@@ -74,7 +82,9 @@ pub fn include_object(text: &str) -> ApiResult<IncludeObject> {
         "" | "Metadata" => Ok(IncludeObject::Metadata),
         "None" => Ok(IncludeObject::None),
         "Object" => Ok(IncludeObject::Object),
-        other => Err(ApiError::bad_request(format!("unrecognized includeObject value: {other:?}"))),
+        other => Err(ApiError::bad_request(format!(
+            "unrecognized includeObject value: {other:?}"
+        ))),
     }
 }
 
@@ -86,7 +96,10 @@ mod tests {
     fn the_first_acceptable_form_wins() {
         let kubectl = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
         assert_eq!(Accept::parse(kubectl), Ok(Accept::Table));
-        assert_eq!(Accept::parse("application/vnd.kubernetes.protobuf,application/json"), Ok(Accept::Object));
+        assert_eq!(
+            Accept::parse("application/vnd.kubernetes.protobuf,application/json"),
+            Ok(Accept::Object)
+        );
         assert_eq!(Accept::parse("*/*"), Ok(Accept::Object));
         assert_eq!(Accept::parse(""), Ok(Accept::Object));
         assert_eq!(

@@ -13,7 +13,10 @@ impl Query {
     }
 
     pub fn get(&self, key: &str) -> Option<&str> {
-        self.0.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
+        self.0
+            .iter()
+            .find(|(name, _)| name == key)
+            .map(|(_, value)| value.as_str())
     }
 
     /// The value, empty when the parameter is absent.
@@ -30,7 +33,9 @@ impl Query {
         match self.get(key) {
             None | Some("") => Ok(None),
             Some(text) => text.parse().map(Some).map_err(|_| {
-                ApiError::bad_request(format!("invalid value for query parameter {key}: {text:?} is not a number"))
+                ApiError::bad_request(format!(
+                    "invalid value for query parameter {key}: {text:?} is not a number"
+                ))
             }),
         }
     }
@@ -53,7 +58,11 @@ impl Query {
             "" | "Warn" => Ok(FieldValidation::Warn),
             "Strict" => Ok(FieldValidation::Strict),
             "Ignore" => Ok(FieldValidation::Ignore),
-            other => Err(invalid_option("fieldValidation", other, "Ignore\", \"Strict\", \"Warn")),
+            other => Err(invalid_option(
+                "fieldValidation",
+                other,
+                "Ignore\", \"Strict\", \"Warn",
+            )),
         }
     }
 }
@@ -69,7 +78,16 @@ pub enum FieldValidation {
 fn invalid_option(field: &str, value: &str, supported: &str) -> ApiError {
     use crate::status::{FieldError, FieldErrorKind};
     let detail = format!("supported values: \"{supported}\"");
-    let shown = if field == "dryRun" { format!("[\"{value}\"]") } else { format!("\"{value}\"") };
+    let shown = if field == "dryRun" {
+        format!("[\"{value}\"]")
+    } else {
+        format!("\"{value}\"")
+    };
     let kind = FieldErrorKind::NotSupported;
-    ApiError::invalid("meta.k8s.io", "CreateOptions", "", vec![FieldError::of(kind, field, shown, detail)])
+    ApiError::invalid(
+        "meta.k8s.io",
+        "CreateOptions",
+        "",
+        vec![FieldError::of(kind, field, shown, detail)],
+    )
 }

@@ -30,10 +30,16 @@ impl http_body::Body for Body {
     type Data = Bytes;
     type Error = Infallible;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         match &mut *self {
             Self::Full(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Self::Stream(stream) => stream.as_mut().poll_next(cx).map(|item| item.map(|bytes| Ok(Frame::data(bytes)))),
+            Self::Stream(stream) => stream
+                .as_mut()
+                .poll_next(cx)
+                .map(|item| item.map(|bytes| Ok(Frame::data(bytes)))),
         }
     }
 
@@ -43,7 +49,9 @@ impl http_body::Body for Body {
 
     fn size_hint(&self) -> http_body::SizeHint {
         match self {
-            Self::Full(bytes) => http_body::SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
+            Self::Full(bytes) => {
+                http_body::SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
+            }
             Self::Stream(_) => http_body::SizeHint::default(),
         }
     }
@@ -61,7 +69,14 @@ pub struct Reply {
 
 impl Reply {
     pub fn bytes(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Self {
-        Self { status, content_type, body: Body::Full(Some(body.into())), warnings: Vec::new(), etag: None, retry_after: None }
+        Self {
+            status,
+            content_type,
+            body: Body::Full(Some(body.into())),
+            warnings: Vec::new(),
+            etag: None,
+            retry_after: None,
+        }
     }
 
     pub fn json(status: StatusCode, value: &Value) -> Self {
@@ -69,13 +84,20 @@ impl Reply {
     }
 
     pub fn stream(content_type: &'static str, stream: ByteStream) -> Self {
-        Self { body: Body::Stream(stream), ..Self::bytes(StatusCode::OK, content_type, Bytes::new()) }
+        Self {
+            body: Body::Stream(stream),
+            ..Self::bytes(StatusCode::OK, content_type, Bytes::new())
+        }
     }
 
     pub fn error(error: &ApiError) -> Self {
         let status = StatusCode::from_u16(error.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut reply = Self::json(status, &error.to_value());
-        reply.retry_after = error.details.as_ref().map(|d| d.retry_after_seconds).filter(|seconds| *seconds > 0);
+        reply.retry_after = error
+            .details
+            .as_ref()
+            .map(|d| d.retry_after_seconds)
+            .filter(|seconds| *seconds > 0);
         reply
     }
 
@@ -90,13 +112,19 @@ impl Reply {
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(self.content_type));
-        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+        headers.insert(
+            header::CACHE_CONTROL,
+            HeaderValue::from_static("no-cache, private"),
+        );
         for warning in &self.warnings {
             if let Ok(value) = HeaderValue::from_str(&warning_text(warning)) {
                 headers.append(header::WARNING, value);
             }
         }
-        if let Some(value) = self.etag.and_then(|etag| HeaderValue::from_str(&format!("\"{etag}\"")).ok()) {
+        if let Some(value) = self
+            .etag
+            .and_then(|etag| HeaderValue::from_str(&format!("\"{etag}\"")).ok())
+        {
             headers.insert(header::ETAG, value);
         }
         if let Some(seconds) = self.retry_after {

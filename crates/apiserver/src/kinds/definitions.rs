@@ -1,7 +1,7 @@
 //! Schemas of the built-in types.
 //!
 //! Their structure is what the Kubernetes types of `k8s-openapi` say of themselves; `facts.txt` (from a real
-//! server's OpenAPI) and `defaults.txt` (by hand) add what those leave out. The schemas are made once, at the
+//! server's `OpenAPI`) and `defaults.txt` (by hand) add what those leave out. The schemas are made once, at the
 //! first use, and are kept without descriptions: whoever wants those asks for [`raw_definitions`], which is
 //! made anew each time. A name that is not defined accepts anything: nothing here can fail a request.
 
@@ -35,7 +35,7 @@ pub fn get(name: &str) -> &'static Schema {
     SCHEMAS.get(name).unwrap_or(&ANYTHING)
 }
 
-/// All definitions as OpenAPI v3 has them, with descriptions and `x-kubernetes-…`.
+/// All definitions as `OpenAPI` v3 has them, with descriptions and `x-kubernetes-…`.
 pub fn raw_definitions() -> Map<String, Value> {
     let mut generated = Generated::new();
     let facts = Facts::parse();
@@ -47,7 +47,7 @@ pub fn raw_definitions() -> Map<String, Value> {
         if let Some(properties) = definition["properties"].as_object_mut() {
             for (field, property) in properties {
                 facts.of(name, field).extend(property);
-                // OpenAPI v3 ignores what stands beside a reference.
+                // `OpenAPI` v3 ignores what stands beside a reference.
                 if let Some(reference) = property.as_object_mut().and_then(|p| p.remove("$ref")) {
                     property["allOf"] = json!([{ "$ref": reference }]);
                 }

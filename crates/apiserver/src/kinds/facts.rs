@@ -1,7 +1,7 @@
 //! What the Kubernetes types do not say of themselves: how lists are owned and merged, what values are allowed,
 //! and what absent fields become.
 //!
-//! `facts.txt` is written by `tools/kubernetes/facts` from a real server's OpenAPI; `defaults.txt`, by hand, holds
+//! `facts.txt` is written by `tools/kubernetes/facts` from a real server's `OpenAPI`; `defaults.txt`, by hand, holds
 //! the defaults that only the server's code knows, and wins. A line is a definition, a field (`.` is the definition
 //! itself) and what is known of it. A line that cannot be read says nothing; a test reads them all.
 
@@ -124,7 +124,7 @@ impl Fact {
         }
     }
 
-    /// Writes the facts into an OpenAPI schema.
+    /// Writes the facts into an `OpenAPI` schema.
     pub fn extend(&self, schema: &mut Value) {
         if let Some(keys) = self.map_keys() {
             schema["x-kubernetes-list-type"] = json!("map");

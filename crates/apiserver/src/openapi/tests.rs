@@ -4,21 +4,6 @@ use serde_json::json;
 use super::*;
 use crate::discovery::tests::{bird, builtin};
 
-/// Stands in for the definitions of the built-in types.
-fn definitions() -> JsonMap {
-    let definitions = json!({
-        "io.k8s.api.coordination.v1.Lease": {"type": "object", "properties": {
-            "metadata": {"allOf": [reference(&format!("{META}.ObjectMeta"))]},
-            "spec": {"allOf": [reference("io.k8s.api.coordination.v1.LeaseSpec")]}}},
-        "io.k8s.api.coordination.v1.LeaseSpec": {"type": "object"},
-        "io.k8s.api.core.v1.PodSpec": {"type": "object"},
-        format!("{META}.ObjectMeta"): {"type": "object", "properties": {
-            "ownerReferences": {"type": "array", "items": reference(&format!("{META}.OwnerReference"))}}},
-        format!("{META}.OwnerReference"): {"type": "object"},
-    });
-    definitions.as_object().unwrap().clone()
-}
-
 fn kinds() -> KindTable {
     let schema = json!({
         "type": "object", "description": "A bird.", "required": ["spec"],
@@ -41,7 +26,7 @@ fn kinds() -> KindTable {
 }
 
 fn doc(path: &str) -> Value {
-    document(&kinds(), &definitions(), path).unwrap()
+    document(&kinds(), path).unwrap()
 }
 
 #[test]
@@ -145,10 +130,10 @@ fn only_what_is_reachable_is_included_and_nothing_dangles() {
 
 #[test]
 fn the_hash_in_the_index_changes_with_the_document() {
-    let before = index(&kinds(), &definitions());
+    let before = index(&kinds());
     let mut changed = kinds();
     changed.insert(bird("v1", json!({"type": "object"})));
-    let after = index(&changed, &definitions());
+    let after = index(&changed);
     let url = |index: &Value, path: &str| {
         index["paths"][path]["serverRelativeURL"]
             .as_str()
@@ -159,10 +144,7 @@ fn the_hash_in_the_index_changes_with_the_document() {
     assert_eq!(url(&before, "api/v1"), url(&after, "api/v1"));
     let bird = "apis/example.godwit.dev/v1";
     assert_ne!(url(&before, bird), url(&after, bird));
-    assert_eq!(
-        document(&kinds(), &definitions(), "apis/example.godwit.dev/v2"),
-        None
-    );
+    assert_eq!(document(&kinds(), "apis/example.godwit.dev/v2"), None);
 }
 
 #[test]

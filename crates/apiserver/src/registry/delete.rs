@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::read::Selection;
 use super::write::Intent;
 use super::{Registry, absorb, key, pods, present};
+use crate::crd;
 use crate::http::Call;
 use crate::http::reply::Reply;
 use crate::kinds::Kind;
@@ -50,7 +51,9 @@ impl Options {
         let text = |value: &Value| value.as_str().map(str::to_owned);
         let mut propagation = text(&sent["propagationPolicy"])
             .unwrap_or_else(|| call.query.text("propagationPolicy").to_owned());
-        let orphan = sent["orphanDependents"].as_bool().or_else(|| call.query.get("orphanDependents").map(|text| text == "true"));
+        let orphan = sent["orphanDependents"]
+            .as_bool()
+            .or_else(|| call.query.get("orphanDependents").map(|text| text == "true"));
         if let Some(orphan) = orphan {
             orphan_or(&mut propagation, orphan);
         }
@@ -67,7 +70,10 @@ impl Options {
                 return Err(ApiError::invalid("meta.k8s.io", "DeleteOptions", "", vec![error]));
             }
         };
-        let asked = call.query.number("gracePeriodSeconds")?.and_then(|seconds| i64::try_from(seconds).ok());
+        let asked = call
+            .query
+            .number("gracePeriodSeconds")?
+            .and_then(|seconds| i64::try_from(seconds).ok());
         Ok(Self {
             uid: text(&sent["preconditions"]["uid"]),
             resource_version: text(&sent["preconditions"]["resourceVersion"]),
@@ -80,7 +86,10 @@ impl Options {
     fn check(&self, kind: &Kind, object: &Value) -> ApiResult<()> {
         let name = object::name(object);
         if let Some(uid) = self.uid.as_ref().filter(|uid| *uid != object::uid(object)) {
-            let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", object::uid(object));
+            let why = format!(
+                "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+                object::uid(object)
+            );
             return Err(kind.conflict(name, why));
         }
         let current = object::meta_str(object, "resourceVersion");
@@ -101,7 +110,9 @@ fn orphan_or(propagation: &mut String, orphan: bool) {
 impl Registry {
     pub(super) async fn delete(&self, call: &Call, kind: &Arc<Kind>) -> ApiResult<Reply> {
         let options = Options::parse(call)?;
-        let (deleted, warnings) = self.delete_object(call, kind, call.route.name(), &options).await?;
+        let (deleted, warnings) = self
+            .delete_object(call, kind, call.route.name(), &options)
+            .await?;
         let reply = match deleted {
             Deleted::Marked(object) => Self::reply(call, kind, object, false)?,
             Deleted::Gone(object) if kind.traits.returns_deleted => Self::reply(call, kind, object, false)?,
@@ -110,7 +121,13 @@ impl Registry {
         Ok(reply.with_warnings(warnings))
     }
 
-    async fn delete_object(&self, call: &Call, kind: &Arc<Kind>, name: &str, options: &Options) -> ApiResult<(Deleted, Vec<String>)> {
+    async fn delete_object(
+        &self,
+        call: &Call,
+        kind: &Arc<Kind>,
+        name: &str,
+        options: &Options,
+    ) -> ApiResult<(Deleted, Vec<String>)> {
         let mut warnings = Vec::new();
         let stored = self.stored(kind, call.route.namespace(), name)?;
         if kind.storage.as_ref() == "namespaces" && IMMORTAL.contains(&name) {
@@ -119,23 +136,39 @@ impl Registry {
         let old = present(kind, &stored);
         options.check(kind, &old)?;
         if self.webhooks_apply() {
-            let mut intent = Intent::new(call, kind)?;
+            let mut intent = Intent::new(self, call, kind)?;
             intent.dry_run = options.dry_run;
             let mut review = self.review_of(&intent, "DELETE", Value::Null, old);
             review.name = name;
             self.mutate(&mut review, &mut warnings).await?;
             self.validate(&review, &mut warnings).await?;
         }
-        let deleted = self.mark_or_remove(kind, call.route.namespace(), name, options).await?;
+        let deleted = self
+            .mark_or_remove(kind, call.route.namespace(), name, options)
+            .await?;
         Ok((deleted, warnings))
     }
 
     /// Deletes without admission: for the server's own controllers, and after admission for everyone else.
-    pub(crate) async fn mark_or_remove_quietly(&self, kind: &Kind, namespace: &str, name: &str, options: &Options) -> ApiResult<()> {
-        self.mark_or_remove(kind, namespace, name, options).await.map(|_| ())
+    pub(crate) async fn mark_or_remove_quietly(
+        &self,
+        kind: &Kind,
+        namespace: &str,
+        name: &str,
+        options: &Options,
+    ) -> ApiResult<()> {
+        self.mark_or_remove(kind, namespace, name, options)
+            .await
+            .map(|_| ())
     }
 
-    async fn mark_or_remove(&self, kind: &Kind, namespace: &str, name: &str, options: &Options) -> ApiResult<Deleted> {
+    async fn mark_or_remove(
+        &self,
+        kind: &Kind,
+        namespace: &str,
+        name: &str,
+        options: &Options,
+    ) -> ApiResult<Deleted> {
         loop {
             let stored = self.stored(kind, namespace, name)?;
             let old = present(kind, &stored);
@@ -148,7 +181,11 @@ impl Registry {
                 mark(kind, &mut new, grace);
             }
             if options.dry_run {
-                return Ok(if held { Deleted::Marked(new) } else { Deleted::Gone(new) });
+                return Ok(if held {
+                    Deleted::Marked(new)
+                } else {
+                    Deleted::Gone(new)
+                });
             }
             if held && new == old {
                 return Ok(Deleted::Marked(old));
@@ -158,12 +195,20 @@ impl Registry {
                 place: kind.storage.clone(),
                 key: key(namespace, name),
                 expect: Expect::Revision(stored.revision),
-                change: if held { Desired::Put(value) } else { Desired::Delete(value) },
+                change: if held {
+                    Desired::Put(value)
+                } else {
+                    Desired::Delete(value)
+                },
             };
             match self.store.commit(write).await {
                 Ok(stored) => {
                     let object = present(kind, &stored);
-                    return Ok(if held { Deleted::Marked(object) } else { Deleted::Gone(object) });
+                    return Ok(if held {
+                        Deleted::Marked(object)
+                    } else {
+                        Deleted::Gone(object)
+                    });
                 }
                 Err(WriteError::Changed { .. }) => {}
                 Err(error @ WriteError::Failed(_)) => return Err(ApiError::internal(error)),
@@ -198,6 +243,14 @@ impl Registry {
 
 /// Adds the finalizer that a propagation policy asks for, and drops the one that it rules out.
 fn hold(kind: &Kind, object: &mut Value, options: &Options) {
+    if kind.storage.as_ref() == crd::PLACE && !object::is_being_deleted(object) {
+        // A definition goes after its objects.
+        object::set_meta(
+            object,
+            "finalizers",
+            json!([object::finalizers(object), vec![crd::CLEANUP_FINALIZER]].concat()),
+        );
+    }
     let wanted = match options.propagation.as_str() {
         "Foreground" => Some(FOREGROUND),
         "Orphan" => Some(ORPHAN),
@@ -205,7 +258,10 @@ fn hold(kind: &Kind, object: &mut Value, options: &Options) {
         // Without a word from the client, what is there decides.
         _ => return,
     };
-    let mut finalizers: Vec<String> = object::finalizers(object).into_iter().map(str::to_owned).collect();
+    let mut finalizers: Vec<String> = object::finalizers(object)
+        .into_iter()
+        .map(str::to_owned)
+        .collect();
     let before = finalizers.len();
     finalizers.retain(|name| (name != FOREGROUND && name != ORPHAN) || Some(name.as_str()) == wanted);
     // A namespace's content goes with it whatever the policy says.
@@ -237,7 +293,11 @@ fn mark(kind: &Kind, object: &mut Value, grace: i64) {
         object::set_meta(object, "generation", (object::generation(object) + 1).into());
     }
     let when = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(grace);
-    object::set_meta(object, "deletionTimestamp", when.strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into());
+    object::set_meta(
+        object,
+        "deletionTimestamp",
+        when.strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into(),
+    );
     if kind.storage.as_ref() == "namespaces" {
         object::set_path(object, "status.phase", "Terminating".into());
     } else {
@@ -246,7 +306,8 @@ fn mark(kind: &Kind, object: &mut Value, grace: i64) {
 }
 
 fn success(kind: &Kind, object: &Value) -> Value {
-    let mut details = json!({ "name": object::name(object), "kind": kind.plural, "uid": object::uid(object) });
+    let mut details =
+        json!({ "name": object::name(object), "kind": kind.plural, "uid": object::uid(object) });
     if !kind.group.is_empty() {
         details["group"] = kind.group.clone().into();
     }

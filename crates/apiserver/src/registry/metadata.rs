@@ -23,7 +23,9 @@ pub(super) fn place(kind: &Kind, object: &mut Value, namespace: &str) -> ApiResu
         object::set_meta(object, "namespace", namespace.into());
     } else if !named.is_empty() {
         if kind.custom.is_some() {
-            return Err(ApiError::bad_request("namespace may not be specified on a cluster-scoped object"));
+            return Err(ApiError::bad_request(
+                "namespace may not be specified on a cluster-scoped object",
+            ));
         }
         object::remove_meta(object, "namespace");
     }
@@ -33,7 +35,11 @@ pub(super) fn place(kind: &Kind, object: &mut Value, namespace: &str) -> ApiResu
 /// What cannot even be considered: no name at all, or a resourceVersion on something new.
 pub(super) fn check_new(kind: &Kind, object: &Value) -> ApiResult<()> {
     if !object::meta_str(object, "resourceVersion").is_empty() {
-        return Err(ApiError::new(500, "", "resourceVersion should not be set on objects to be created"));
+        return Err(ApiError::new(
+            500,
+            "",
+            "resourceVersion should not be set on objects to be created",
+        ));
     }
     if object::name(object).is_empty() && object::meta_str(object, "generateName").is_empty() {
         let error = FieldError::required("metadata.name", "name or generateName is required");
@@ -45,7 +51,12 @@ pub(super) fn check_new(kind: &Kind, object: &Value) -> ApiResult<()> {
 /// Writes what only the server may write.
 pub(super) fn stamp_new(kind: &Kind, object: &mut Value, now: &str) {
     let meta = object::metadata_mut(object);
-    for server_owned in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation"] {
+    for server_owned in [
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "selfLink",
+        "generation",
+    ] {
         meta.remove(server_owned);
     }
     meta.insert("uid".into(), uuid::Uuid::new_v4().to_string().into());
@@ -58,11 +69,20 @@ pub(super) fn stamp_new(kind: &Kind, object: &mut Value, now: &str) {
 /// Puts back, on an update, what only the server may write.
 pub(super) fn restore(new: &mut Value, old: &Value) {
     let server_owned = [
-        "uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds",
-        "resourceVersion", "selfLink", "namespace", "name",
+        "uid",
+        "creationTimestamp",
+        "generation",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "resourceVersion",
+        "selfLink",
+        "namespace",
+        "name",
     ];
-    let kept: Vec<(&str, Option<Value>)> =
-        server_owned.iter().map(|field| (*field, old["metadata"].get(*field).cloned())).collect();
+    let kept: Vec<(&str, Option<Value>)> = server_owned
+        .iter()
+        .map(|field| (*field, old["metadata"].get(*field).cloned()))
+        .collect();
     let meta = object::metadata_mut(new);
     for (field, value) in kept {
         match value {
@@ -96,8 +116,11 @@ pub(super) fn validate(kind: &Kind, new: &Value, old: Option<&Value>) -> Vec<Fie
 
 fn name_errors(kind: &Kind, new: &Value) -> Vec<FieldError> {
     let name = object::name(new);
-    let problems = strategy::name_rule(kind).problems(name);
-    problems.into_iter().map(|problem| FieldError::invalid("metadata.name", &json!(name), problem)).collect()
+    let problems = strategy::name_rule(kind).check(name, false);
+    problems
+        .into_iter()
+        .map(|problem| FieldError::invalid("metadata.name", &json!(name), problem))
+        .collect()
 }
 
 fn map_errors(new: &Value, field: &str) -> Vec<FieldError> {
@@ -107,20 +130,29 @@ fn map_errors(new: &Value, field: &str) -> Vec<FieldError> {
     for (key, value) in new["metadata"][field].as_object().into_iter().flatten() {
         let text = value.as_str().unwrap_or_default();
         total += key.len() + text.len();
-        errors.extend(key_problems(&key.to_lowercase(), key).into_iter().map(|p| FieldError::invalid(&path, &json!(key), p)));
+        errors.extend(
+            key_problems(key)
+                .into_iter()
+                .map(|p| FieldError::invalid(&path, &json!(key), p)),
+        );
         if field == "labels" {
             errors.extend(value_problem(text).map(|p| FieldError::invalid(&path, &json!(text), p)));
         }
     }
     if field == "annotations" && total > ANNOTATIONS_LIMIT {
         let detail = format!("may not be more than {ANNOTATIONS_LIMIT} bytes");
-        errors.push(FieldError::of(FieldErrorKind::TooLong, path, String::new(), detail));
+        errors.push(FieldError::of(
+            FieldErrorKind::TooLong,
+            path,
+            String::new(),
+            detail,
+        ));
     }
     errors
 }
 
 /// What is wrong with a label's or annotation's key.
-fn key_problems(_lowered: &str, key: &str) -> Vec<String> {
+fn key_problems(key: &str) -> Vec<String> {
     const NAME: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
     const PREFIX: &str = "prefix part a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
     let mut problems = Vec::new();
@@ -159,14 +191,25 @@ fn value_problem(text: &str) -> Option<String> {
 
 fn owner_errors(new: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    let owners = new["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+    let owners = new["metadata"]["ownerReferences"]
+        .as_array()
+        .into_iter()
+        .flatten();
     let mut controllers = 0;
     for (index, owner) in owners.enumerate() {
         let path = |field: &str| format!("metadata.ownerReferences[{index}].{field}");
         for field in ["apiVersion", "kind", "name", "uid"] {
             if owner[field].as_str().unwrap_or_default().is_empty() {
-                let kind = if field == "apiVersion" { "version must not be empty" } else { "must not be empty" };
-                let detail = if field == "apiVersion" { kind.to_owned() } else { format!("{field} {kind}") };
+                let kind = if field == "apiVersion" {
+                    "version must not be empty"
+                } else {
+                    "must not be empty"
+                };
+                let detail = if field == "apiVersion" {
+                    kind.to_owned()
+                } else {
+                    format!("{field} {kind}")
+                };
                 errors.push(FieldError::invalid(path(field), &json!(""), detail));
             }
         }
@@ -174,7 +217,11 @@ fn owner_errors(new: &Value) -> Vec<FieldError> {
     }
     if controllers > 1 {
         let detail = "Only one reference can have Controller set to true. Found \"true\" in references for several owners";
-        errors.push(FieldError::invalid("metadata.ownerReferences", &new["metadata"]["ownerReferences"], detail));
+        errors.push(FieldError::invalid(
+            "metadata.ownerReferences",
+            &new["metadata"]["ownerReferences"],
+            detail,
+        ));
     }
     errors
 }
@@ -183,7 +230,11 @@ fn finalizer_errors(new: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let finalizers = object::finalizers(new);
     let mut errors: Vec<FieldError> = finalizers
         .iter()
-        .flat_map(|name| key_problems(name, name).into_iter().map(|p| FieldError::invalid("metadata.finalizers", &json!(name), p)))
+        .flat_map(|name| {
+            key_problems(name)
+                .into_iter()
+                .map(move |p| FieldError::invalid("metadata.finalizers", &json!(name), p))
+        })
         .collect();
     if let Some(old) = old.filter(|old| object::is_being_deleted(old)) {
         let before = object::finalizers(old);

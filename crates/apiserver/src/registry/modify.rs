@@ -30,13 +30,17 @@ pub(super) struct Changed {
 
 impl Changed {
     pub(super) fn to(object: Value) -> Self {
-        Self { object, duplicates: Vec::new(), owned: false }
+        Self {
+            object,
+            duplicates: Vec::new(),
+            owned: false,
+        }
     }
 }
 
 impl Registry {
     pub(super) async fn replace(&self, call: &Call, kind: &Arc<Kind>) -> ApiResult<Reply> {
-        let intent = Intent::new(call, kind)?;
+        let intent = Intent::new(self, call, kind)?;
         let decoded = body::decode(&call.content_type, &call.body)?;
         super::write::check_type(kind, &decoded.value)?;
         let (name, named) = (call.route.name(), object::name(&decoded.value));
@@ -57,12 +61,19 @@ impl Registry {
         let result = self
             .modify(&intent, &|_| {
                 let (object, duplicates) = (decoded.value.clone(), decoded.duplicates.clone());
-                Ok(Changed { object, duplicates, owned: false })
+                Ok(Changed {
+                    object,
+                    duplicates,
+                    owned: false,
+                })
             })
             .await;
         let outcome = match result {
-            Err(error) if error.code == 404 && kind.traits.create_on_update && call.route.subresource.is_empty() => {
-                self.create_object(&intent, decoded.value, &decoded.duplicates).await?
+            Err(error)
+                if error.code == 404 && kind.traits.create_on_update && call.route.subresource.is_empty() =>
+            {
+                self.create_object(&intent, decoded.value, &decoded.duplicates)
+                    .await?
             }
             other => other?,
         };
@@ -81,9 +92,14 @@ impl Registry {
             let old = present(kind, &stored);
             let changed = change(&old)?;
             let conditional = check_identity(intent, &changed.object, &old)?;
-            let (new, warnings) = self.admit_change(intent, changed, &old).await?;
+            let (mut new, warnings) = self.admit_change(intent, changed, &old).await?;
+            apply::keep_times(&old, &mut new);
             if new == old || intent.dry_run {
-                return Ok(Outcome { object: new, created: false, warnings });
+                return Ok(Outcome {
+                    object: new,
+                    created: false,
+                    warnings,
+                });
             }
             let finished = is_finished(kind, &new);
             let value = absorb(kind, new)?;
@@ -91,10 +107,20 @@ impl Registry {
                 place: kind.storage.clone(),
                 key: key(route.namespace(), route.name()),
                 expect: Expect::Revision(stored.revision),
-                change: if finished { Desired::Delete(value) } else { Desired::Put(value) },
+                change: if finished {
+                    Desired::Delete(value)
+                } else {
+                    Desired::Put(value)
+                },
             };
             match self.store.commit(write).await {
-                Ok(stored) => return Ok(Outcome { object: present(kind, &stored), created: false, warnings }),
+                Ok(stored) => {
+                    return Ok(Outcome {
+                        object: present(kind, &stored),
+                        created: false,
+                        warnings,
+                    });
+                }
                 Err(WriteError::Changed { .. }) if conditional => return Err(kind.stale(route.name())),
                 Err(WriteError::Changed { .. }) => {}
                 Err(error @ WriteError::Failed(_)) => return Err(ApiError::internal(error)),
@@ -103,7 +129,12 @@ impl Registry {
         Err(kind.stale(route.name()))
     }
 
-    async fn admit_change(&self, intent: &Intent<'_>, changed: Changed, old: &Value) -> ApiResult<(Value, Vec<String>)> {
+    async fn admit_change(
+        &self,
+        intent: &Intent<'_>,
+        changed: Changed,
+        old: &Value,
+    ) -> ApiResult<(Value, Vec<String>)> {
         let (kind, subresource) = (intent.kind, intent.call.route.subresource.as_str());
         let mut new = changed.object;
         metadata::restore(&mut new, old);
@@ -111,7 +142,12 @@ impl Registry {
         let mut warnings = intent.normalise(&mut new, &changed.duplicates)?;
         if !changed.owned {
             let api_version = kind.api_version();
-            apply::record_update(kind.schema.get(), Some(old), &mut new, &intent.writer(&api_version));
+            apply::record_update(
+                kind.schema.get(),
+                Some(old),
+                &mut new,
+                &intent.writer(&api_version),
+            );
         }
         let mut review = self.review_of(intent, "UPDATE", new, old.clone());
         if self.webhooks_apply() {
@@ -126,6 +162,7 @@ impl Registry {
         }
         if subresource.is_empty() {
             strategy::prepare_update(kind, &mut review.object, old);
+            special::prepare_update(kind, &mut review.object, old);
         }
         count_generation(kind, &mut review.object, old);
         check(kind, &review.object, Some(old))?;
@@ -138,13 +175,23 @@ impl Registry {
 /// The change is about the object that the client means. Returns whether it insists on a version.
 fn check_identity(intent: &Intent<'_>, new: &Value, old: &Value) -> ApiResult<bool> {
     let (kind, name) = (intent.kind, intent.call.route.name());
-    if object::name(new) != name || (kind.namespaced && object::namespace(new) != intent.call.route.namespace() && !object::namespace(new).is_empty()) {
-        let message = format!("the name of the object ({}) does not match the name on the URL ({name})", object::name(new));
+    if object::name(new) != name
+        || (kind.namespaced
+            && object::namespace(new) != intent.call.route.namespace()
+            && !object::namespace(new).is_empty())
+    {
+        let message = format!(
+            "the name of the object ({}) does not match the name on the URL ({name})",
+            object::name(new)
+        );
         return Err(ApiError::bad_request(message));
     }
     let uid = object::uid(new);
     if !uid.is_empty() && uid != object::uid(old) {
-        let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", object::uid(old));
+        let why = format!(
+            "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+            object::uid(old)
+        );
         return Err(kind.conflict(name, why));
     }
     let sent = object::resource_version(new).map_err(|text| {
@@ -152,11 +199,17 @@ fn check_identity(intent: &Intent<'_>, new: &Value, old: &Value) -> ApiResult<bo
         kind.invalid(name, vec![error])
     })?;
     match sent {
-        Some(revision) if revision.to_string() != object::meta_str(old, "resourceVersion") => Err(kind.stale(name)),
+        Some(revision) if revision.to_string() != object::meta_str(old, "resourceVersion") => {
+            Err(kind.stale(name))
+        }
         Some(_) => Ok(intent.call.verb == super::Verb::Update || intent.call.verb == super::Verb::Create),
         None if kind.traits.unconditional_update => Ok(false),
         None => {
-            let error = FieldError::invalid("metadata.resourceVersion", &0.into(), "must be specified for an update");
+            let error = FieldError::invalid(
+                "metadata.resourceVersion",
+                &0.into(),
+                "must be specified for an update",
+            );
             Err(kind.invalid(name, vec![error]))
         }
     }
@@ -211,7 +264,10 @@ fn count_generation(kind: &Kind, new: &mut Value, old: &Value) {
 fn is_finished(kind: &Kind, new: &Value) -> bool {
     object::is_being_deleted(new)
         && object::finalizers(new).is_empty()
-        && new["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or_default() == 0
+        && new["metadata"]["deletionGracePeriodSeconds"]
+            .as_i64()
+            .unwrap_or_default()
+            == 0
         && !(kind.storage.as_ref() == "namespaces" && !object::strings(&new["spec"]["finalizers"]).is_empty())
 }
 
@@ -226,7 +282,9 @@ impl Registry {
         edit: &(dyn Fn(&mut Value) -> bool + Sync),
     ) -> ApiResult<()> {
         loop {
-            let Ok(stored) = self.stored(kind, namespace, name) else { return Ok(()) };
+            let Ok(stored) = self.stored(kind, namespace, name) else {
+                return Ok(());
+            };
             let old = stored.value();
             let mut new = old.clone();
             if !edit(&mut new) || new == old {
@@ -237,7 +295,11 @@ impl Registry {
                 place: kind.storage.clone(),
                 key: stored.key.clone(),
                 expect: Expect::Revision(stored.revision),
-                change: if finished { Desired::Delete(new) } else { Desired::Put(new) },
+                change: if finished {
+                    Desired::Delete(new)
+                } else {
+                    Desired::Put(new)
+                },
             };
             match self.store.commit(write).await {
                 Ok(_) => return Ok(()),

@@ -20,7 +20,7 @@ const APPLY: &str = "application/apply-patch+yaml";
 
 impl Registry {
     pub(super) async fn patch(&self, call: &Call, kind: &Arc<Kind>) -> ApiResult<Reply> {
-        let intent = Intent::new(call, kind)?;
+        let intent = Intent::new(self, call, kind)?;
         let outcome = self.patch_object(&intent).await?;
         Self::outcome_reply(&intent, outcome)
     }
@@ -36,8 +36,12 @@ impl Registry {
             APPLY => self.apply(intent).await,
             JSON | MERGE => self.change_by(intent, media).await,
             STRATEGIC if kind.custom.is_none() => self.change_by(intent, media).await,
-            _ if kind.custom.is_some() => Err(ApiError::unsupported_media_type(&[JSON, MERGE, APPLY, "application/apply-patch+cbor"].join(", "))),
-            _ => Err(ApiError::unsupported_media_type(&[JSON, MERGE, STRATEGIC, APPLY, "application/apply-patch+cbor"].join(", "))),
+            _ if kind.custom.is_some() => Err(ApiError::unsupported_media_type(
+                &[JSON, MERGE, APPLY, "application/apply-patch+cbor"].join(", "),
+            )),
+            _ => Err(ApiError::unsupported_media_type(
+                &[JSON, MERGE, STRATEGIC, APPLY, "application/apply-patch+cbor"].join(", "),
+            )),
         }
     }
 
@@ -45,7 +49,9 @@ impl Registry {
         let decoded = body::decode(media, &intent.call.body)?;
         let (document, duplicates) = (decoded.value, decoded.duplicates);
         if media != JSON && !document.is_object() {
-            return Err(ApiError::bad_request("error decoding patch: the patch is not an object"));
+            return Err(ApiError::bad_request(
+                "error decoding patch: the patch is not an object",
+            ));
         }
         self.modify(intent, &|old| {
             let mut object = match media {
@@ -60,9 +66,17 @@ impl Registry {
             keep_type(intent.kind, &mut object)?;
             if object::meta_str(&object, "resourceVersion").is_empty() {
                 // A patch that removes the version does not mean to overwrite blindly: it applies to what is there.
-                object::set_meta(&mut object, "resourceVersion", old["metadata"]["resourceVersion"].clone());
+                object::set_meta(
+                    &mut object,
+                    "resourceVersion",
+                    old["metadata"]["resourceVersion"].clone(),
+                );
             }
-            Ok(Changed { object, duplicates: duplicates.clone(), owned: false })
+            Ok(Changed {
+                object,
+                duplicates: duplicates.clone(),
+                owned: false,
+            })
         })
         .await
     }
@@ -82,7 +96,11 @@ impl Registry {
         }
         let api_version = kind.api_version();
         let force = call.query.flag("force");
-        if self.stored(kind, call.route.namespace(), call.route.name()).is_err() && call.route.subresource.is_empty() {
+        if self
+            .stored(kind, call.route.namespace(), call.route.name())
+            .is_err()
+            && call.route.subresource.is_empty()
+        {
             let writer = intent.writer(&api_version);
             let mut applied = config.clone();
             if kind.status {
@@ -94,7 +112,12 @@ impl Registry {
             object::remove_meta(&mut object, "resourceVersion");
             match self.create_object(intent, object, &[]).await {
                 Err(error) if error.reason == "AlreadyExists" => {}
-                other => return other.map(|outcome| Outcome { warnings: [warnings, outcome.warnings].concat(), ..outcome }),
+                other => {
+                    return other.map(|outcome| Outcome {
+                        warnings: [warnings, outcome.warnings].concat(),
+                        ..outcome
+                    });
+                }
             }
         }
         self.modify(intent, &|old| {
@@ -104,7 +127,11 @@ impl Registry {
             }
             let writer = intent.writer(&api_version);
             let object = apply::apply(kind.schema.get(), Some(old), &config, &writer, force)?;
-            Ok(Changed { object, duplicates: decoded.duplicates.clone(), owned: true })
+            Ok(Changed {
+                object,
+                duplicates: decoded.duplicates.clone(),
+                owned: true,
+            })
         })
         .await
     }
@@ -114,15 +141,23 @@ impl Registry {
         let missing = |field: &str| config[field].as_str().unwrap_or_default().is_empty();
         if missing("kind") || missing("apiVersion") {
             let field = if missing("kind") { "Kind" } else { "apiVersion" };
-            return Err(ApiError::bad_request(format!("Object '{field}' is missing in '{config}'")));
+            return Err(ApiError::bad_request(format!(
+                "Object '{field}' is missing in '{config}'"
+            )));
         }
         check_type(kind, config)?;
-        if config["metadata"]["managedFields"].as_array().is_some_and(|list| !list.is_empty()) {
+        if config["metadata"]["managedFields"]
+            .as_array()
+            .is_some_and(|list| !list.is_empty())
+        {
             return Err(ApiError::bad_request("metadata.managedFields must be nil"));
         }
         let named = object::name(config);
         if !named.is_empty() && named != route.name() {
-            let message = format!("the name of the object ({named}) does not match the name on the URL ({})", route.name());
+            let message = format!(
+                "the name of the object ({named}) does not match the name on the URL ({})",
+                route.name()
+            );
             return Err(ApiError::bad_request(message));
         }
         let namespace = object::namespace(config);
@@ -139,7 +174,9 @@ impl Registry {
 fn keep_type(kind: &Kind, object: &mut Value) -> ApiResult<()> {
     let api_version = object["apiVersion"].as_str().unwrap_or_default();
     let name = object["kind"].as_str().unwrap_or_default();
-    if (!api_version.is_empty() && api_version != kind.api_version()) || (!name.is_empty() && name != kind.kind) {
+    if (!api_version.is_empty() && api_version != kind.api_version())
+        || (!name.is_empty() && name != kind.kind)
+    {
         return Err(ApiError::bad_request(format!(
             "the patch would turn this {} of {} into a {name} of {api_version}",
             kind.kind,

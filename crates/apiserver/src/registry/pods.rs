@@ -25,12 +25,16 @@ pub(super) fn grace_period(kind: &Kind, object: &Value, options: &Options) -> i6
     if kind.storage.as_ref() != "pods" {
         return 0;
     }
-    let has_node = object["spec"]["nodeName"].as_str().is_some_and(|node| !node.is_empty());
+    let has_node = object["spec"]["nodeName"]
+        .as_str()
+        .is_some_and(|node| !node.is_empty());
     let is_done = matches!(object["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
     if !has_node || is_done {
         return 0;
     }
-    let own = object["spec"]["terminationGracePeriodSeconds"].as_i64().unwrap_or(30);
+    let own = object["spec"]["terminationGracePeriodSeconds"]
+        .as_i64()
+        .unwrap_or(30);
     options.grace_period.unwrap_or(own).max(0)
 }
 
@@ -43,27 +47,40 @@ impl Registry {
         let binding = body::decode(&call.content_type, &call.body)?.value;
         let node = binding["target"]["name"].as_str().unwrap_or_default().to_owned();
         if node.is_empty() {
-            return Err(ApiError::bad_request("a binding needs target.name: the node that the pod is to run on"));
+            return Err(ApiError::bad_request(
+                "a binding needs target.name: the node that the pod is to run on",
+            ));
         }
-        let intent = Intent::new(call, kind)?;
+        let intent = Intent::new(self, call, kind)?;
         self.modify(&intent, &|old| {
             let current = old["spec"]["nodeName"].as_str().unwrap_or_default();
             if !current.is_empty() {
-                let why = format!("pod {} is already assigned to node {current:?}", object::name(old));
+                let why = format!(
+                    "pod {} is already assigned to node {current:?}",
+                    object::name(old)
+                );
                 return Err(kind.conflict(object::name(old), why));
             }
             let mut pod = old.clone();
             object::set_path(&mut pod, "spec.nodeName", node.clone().into());
-            for (key, value) in binding["metadata"]["annotations"].as_object().into_iter().flatten() {
-                object::child_mut(object::metadata_mut(&mut pod), "annotations").insert(key.clone(), value.clone());
+            for (key, value) in binding["metadata"]["annotations"]
+                .as_object()
+                .into_iter()
+                .flatten()
+            {
+                object::child_mut(object::metadata_mut(&mut pod), "annotations")
+                    .insert(key.clone(), value.clone());
             }
             set_condition(&mut pod, "PodScheduled", "True", &intent.now);
             Ok(Changed::to(pod))
         })
         .await?;
-        Ok(Reply::json(StatusCode::CREATED, &json!({
-            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201,
-        })))
+        Ok(Reply::json(
+            StatusCode::CREATED,
+            &json!({
+                "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201,
+            }),
+        ))
     }
 
     /// `POST pods/NAME/eviction`: a deletion that disruption budgets may refuse.
@@ -77,22 +94,26 @@ impl Registry {
         let sent = &eviction["deleteOptions"];
         let options = Options {
             uid: sent["preconditions"]["uid"].as_str().map(str::to_owned),
-            resource_version: sent["preconditions"]["resourceVersion"].as_str().map(str::to_owned),
+            resource_version: sent["preconditions"]["resourceVersion"]
+                .as_str()
+                .map(str::to_owned),
             propagation: sent["propagationPolicy"].as_str().unwrap_or_default().to_owned(),
             grace_period: sent["gracePeriodSeconds"].as_i64(),
             dry_run: call.query.dry_run()? || object::strings(&sent["dryRun"]) == ["All"],
         };
         let mut warnings = Vec::new();
         if self.webhooks_apply() {
-            let mut intent = Intent::new(call, kind)?;
+            let mut intent = Intent::new(self, call, kind)?;
             intent.dry_run = options.dry_run;
             let mut review = self.review_of(&intent, "CREATE", eviction, Value::Null);
             self.mutate(&mut review, &mut warnings).await?;
             self.validate(&review, &mut warnings).await?;
         }
         self.spend_budget(namespace, &pod, options.dry_run).await?;
-        self.mark_or_remove_quietly(kind, namespace, name, &options).await?;
-        let success = json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201 });
+        self.mark_or_remove_quietly(kind, namespace, name, &options)
+            .await?;
+        let success =
+            json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201 });
         Ok(Reply::json(StatusCode::CREATED, &success).with_warnings(warnings))
     }
 
@@ -123,7 +144,12 @@ impl Registry {
         let name = object::name(&budget).to_owned();
         let status = &budget["status"];
         let number = |field: &str| status[field].as_i64().unwrap_or_default();
-        let refusal = || ApiError::too_many_requests("Cannot evict pod as it would violate the pod's disruption budget.", 10);
+        let refusal = || {
+            ApiError::too_many_requests(
+                "Cannot evict pod as it would violate the pod's disruption budget.",
+                10,
+            )
+        };
         if status["observedGeneration"].as_i64().unwrap_or_default() < object::generation(&budget) {
             let message = format!("The disruption budget {name} is still being processed by the server.");
             return Err(refusal().about_budget(message));
@@ -141,7 +167,10 @@ impl Registry {
         }
         let left = number("disruptionsAllowed") - 1;
         object::set_path(&mut budget, "status.disruptionsAllowed", left.into());
-        let disrupted = object::child_mut(object::child_mut(object::as_map_mut(&mut budget), "status"), "disruptedPods");
+        let disrupted = object::child_mut(
+            object::child_mut(object::as_map_mut(&mut budget), "status"),
+            "disruptedPods",
+        );
         disrupted.insert(object::name(&value).to_owned(), object::now().into());
         let write = crate::store::Write {
             place: BUDGETS.into(),
@@ -158,14 +187,21 @@ impl Registry {
         if call.verb != Verb::Get {
             return Err(ApiError::method_not_allowed());
         }
-        let pod = self.stored(kind, call.route.namespace(), call.route.name())?.value();
+        let pod = self
+            .stored(kind, call.route.namespace(), call.route.name())?
+            .value();
         let names: Vec<&str> = ["initContainers", "containers"]
             .iter()
             .flat_map(|list| pod["spec"][*list].as_array().into_iter().flatten())
             .filter_map(|container| container["name"].as_str())
             .collect();
         let asked = call.query.text("container");
-        let container = match (asked, pod["spec"]["containers"].as_array().map_or(&[][..], Vec::as_slice)) {
+        let container = match (
+            asked,
+            pod["spec"]["containers"]
+                .as_array()
+                .map_or(&[][..], Vec::as_slice),
+        ) {
             ("", [only]) => only["name"].as_str().unwrap_or_default(),
             ("", _) => {
                 return Err(ApiError::bad_request(format!(
@@ -176,17 +212,29 @@ impl Registry {
             }
             (asked, _) if names.contains(&asked) => asked,
             (asked, _) => {
-                return Err(ApiError::bad_request(format!("container {asked} is not valid for pod {}", object::name(&pod))));
+                return Err(ApiError::bad_request(format!(
+                    "container {asked} is not valid for pod {}",
+                    object::name(&pod)
+                )));
             }
         };
         let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
         if node.is_empty() {
-            return Err(ApiError::bad_request(format!("pod {} does not have a host assigned", object::name(&pod))));
+            return Err(ApiError::bad_request(format!(
+                "pod {} does not have a host assigned",
+                object::name(&pod)
+            )));
         }
         let node = self.store.view().get("nodes", node).map(|stored| stored.value());
-        let node = node.ok_or_else(|| ApiError::not_found("", "nodes", pod["spec"]["nodeName"].as_str().unwrap_or_default()))?;
+        let node = node.ok_or_else(|| {
+            ApiError::not_found("", "nodes", pod["spec"]["nodeName"].as_str().unwrap_or_default())
+        })?;
         let client = self.nodes.as_ref().ok_or_else(|| {
-            ApiError::new(501, "NotImplemented", "this server runs without nodes: it has no way to read a container's log")
+            ApiError::new(
+                501,
+                "NotImplemented",
+                "this server runs without nodes: it has no way to read a container's log",
+            )
         })?;
         client.log(&node, &pod, container, &call.query).await
     }
@@ -195,14 +243,21 @@ impl Registry {
 impl ApiError {
     fn about_budget(mut self, message: String) -> Self {
         let details = self.details.get_or_insert_default();
-        details.causes.push(crate::status::Cause { reason: "DisruptionBudget", message, field: String::new() });
+        details.causes.push(crate::status::Cause {
+            reason: "DisruptionBudget",
+            message,
+            field: String::new(),
+        });
         self
     }
 }
 
 fn set_condition(pod: &mut Value, kind: &str, status: &str, now: &str) {
-    let list = object::child_mut(object::as_map_mut(pod), "status").entry("conditions").or_insert_with(|| json!([]));
-    let condition = json!({ "type": kind, "status": status, "lastProbeTime": null, "lastTransitionTime": now });
+    let list = object::child_mut(object::as_map_mut(pod), "status")
+        .entry("conditions")
+        .or_insert_with(|| json!([]));
+    let condition =
+        json!({ "type": kind, "status": status, "lastProbeTime": null, "lastTransitionTime": now });
     if let Some(list) = list.as_array_mut() {
         list.retain(|known| known["type"] != kind);
         list.push(condition);

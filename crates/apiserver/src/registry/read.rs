@@ -33,8 +33,17 @@ impl Selection {
         if let Some(name) = &call.route.name {
             fields = FieldSelector::parse(kind, &format!("metadata.name={name}"))?;
         }
-        let prefix = call.route.namespace.as_ref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
-        Ok(Self { prefix, labels: LabelSelector::parse(call.query.text("labelSelector"))?, fields })
+        let prefix = call
+            .route
+            .namespace
+            .as_ref()
+            .map(|namespace| format!("{namespace}/"))
+            .unwrap_or_default();
+        Ok(Self {
+            prefix,
+            labels: LabelSelector::parse(call.query.text("labelSelector"))?,
+            fields,
+        })
     }
 
     pub(super) fn matches(&self, kind: &Kind, stored: &Stored) -> bool {
@@ -95,7 +104,11 @@ impl Registry {
         self.view_at_least(asked_revision(call)?).await?;
         let stored = self.stored(kind, call.route.namespace(), call.route.name())?;
         if call.accept == Accept::Object && is_verbatim(kind) {
-            return Ok(Reply::bytes(StatusCode::OK, "application/json", stored.json.clone()));
+            return Ok(Reply::bytes(
+                StatusCode::OK,
+                "application/json",
+                stored.json.clone(),
+            ));
         }
         Self::reply(call, kind, present(kind, &stored), false)
     }
@@ -103,28 +116,47 @@ impl Registry {
     /// The object as it is now, or 404.
     pub(crate) fn stored(&self, kind: &Kind, namespace: &str, name: &str) -> ApiResult<Arc<Stored>> {
         let view = self.store.view();
-        view.get(&kind.storage, &key(namespace, name)).cloned().ok_or_else(|| kind.not_found(name))
+        view.get(&kind.storage, &key(namespace, name))
+            .cloned()
+            .ok_or_else(|| kind.not_found(name))
     }
 
     /// The newest view, once it has reached what the client has already seen.
     pub(super) async fn view_at_least(&self, revision: Option<u64>) -> ApiResult<Arc<View>> {
         let asked = revision.unwrap_or_default();
         if self.store.view().revision < asked && !self.store.reaches(asked).await {
-            return Err(ApiError::too_large_resource_version(asked, self.store.view().revision));
+            return Err(ApiError::too_large_resource_version(
+                asked,
+                self.store.view().revision,
+            ));
         }
         Ok(self.store.view())
     }
 
     pub(super) async fn list(&self, call: &Call, kind: &Kind) -> ApiResult<Reply> {
         let selection = Selection::parse(call, kind)?;
-        let limit = call.query.number("limit")?.filter(|limit| *limit > 0).map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
-        let token = call.query.get("continue").filter(|text| !text.is_empty()).map(Continue::decode).transpose()?;
+        let limit = call
+            .query
+            .number("limit")?
+            .filter(|limit| *limit > 0)
+            .map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
+        let token = call
+            .query
+            .get("continue")
+            .filter(|text| !text.is_empty())
+            .map(Continue::decode)
+            .transpose()?;
         let (view, start) = match &token {
-            Some(token) => (self.snapshot(token.rv, || Self::expired_page(token))?, token.start.as_str()),
+            Some(token) => (
+                self.snapshot(token.rv, || Self::expired_page(token))?,
+                token.start.as_str(),
+            ),
             None => (self.view_for_list(call).await?, ""),
         };
         let mut page: Vec<&Arc<Stored>> = Vec::new();
-        let mut rest = view.scan(&kind.storage, &selection.prefix, start).filter(|stored| selection.matches(kind, stored));
+        let mut rest = view
+            .scan(&kind.storage, &selection.prefix, start)
+            .filter(|stored| selection.matches(kind, stored));
         let mut next = None;
         for stored in rest.by_ref() {
             if limit.is_some_and(|limit| page.len() >= limit) {
@@ -159,13 +191,19 @@ impl Registry {
             ("Exact" | "NotOlderThan", _) => Err(invalid_match(
                 "resourceVersionMatch is forbidden unless resourceVersion is provided",
             )),
-            (other, _) => Err(invalid_match(&format!("{other:?} is not a supported resourceVersionMatch"))),
+            (other, _) => Err(invalid_match(&format!(
+                "{other:?} is not a supported resourceVersionMatch"
+            ))),
         }
     }
 
     fn snapshot(&self, revision: u64, gone: impl FnOnce() -> ApiError) -> ApiResult<Arc<View>> {
         let newest = self.store.view();
-        if newest.revision == revision { Ok(newest) } else { self.snapshots.at(revision).ok_or_else(gone) }
+        if newest.revision == revision {
+            Ok(newest)
+        } else {
+            self.snapshots.at(revision).ok_or_else(gone)
+        }
     }
 
     fn expired_page(_token: &Continue) -> ApiError {
@@ -181,26 +219,49 @@ impl Registry {
                 Ok(joined_list(&kind.api_version(), &kind.list_kind, meta, items))
             }
             Accept::Object => {
-                let items: Vec<String> = page.iter().map(|stored| present(kind, stored).to_string()).collect();
-                Ok(joined_list(&kind.api_version(), &kind.list_kind, meta, items.iter().map(String::as_bytes)))
+                let items: Vec<String> = page
+                    .iter()
+                    .map(|stored| present(kind, stored).to_string())
+                    .collect();
+                Ok(joined_list(
+                    &kind.api_version(),
+                    &kind.list_kind,
+                    meta,
+                    items.iter().map(String::as_bytes),
+                ))
             }
             Accept::PartialMetadata => {
-                let items: Vec<String> =
-                    page.iter().map(|stored| table::partial_metadata(&present(kind, stored)).to_string()).collect();
+                let items: Vec<String> = page
+                    .iter()
+                    .map(|stored| table::partial_metadata(&present(kind, stored)).to_string())
+                    .collect();
                 let items = items.iter().map(String::as_bytes);
-                Ok(joined_list("meta.k8s.io/v1", "PartialObjectMetadataList", meta, items))
+                Ok(joined_list(
+                    "meta.k8s.io/v1",
+                    "PartialObjectMetadataList",
+                    meta,
+                    items,
+                ))
             }
             Accept::Table => {
                 let objects: Vec<Value> = page.iter().map(|stored| present(kind, stored)).collect();
                 let include = include_object(call.query.text("includeObject"))?;
-                Ok(Reply::json(StatusCode::OK, &table::render(kind, &objects, meta, include, true)))
+                Ok(Reply::json(
+                    StatusCode::OK,
+                    &table::render(kind, &objects, meta, include, true),
+                ))
             }
         }
     }
 }
 
 /// A list from items that are JSON already: ten thousand objects are a copy, not a serialisation.
-fn joined_list<'a>(api_version: &str, kind: &str, meta: &Value, items: impl Iterator<Item = &'a [u8]>) -> Reply {
+fn joined_list<'a>(
+    api_version: &str,
+    kind: &str,
+    meta: &Value,
+    items: impl Iterator<Item = &'a [u8]>,
+) -> Reply {
     let head = json!({ "apiVersion": api_version, "kind": kind, "metadata": meta }).to_string();
     let mut body = BytesMut::with_capacity(4096);
     body.put_slice(&head.as_bytes()[..head.len() - 1]);

@@ -39,7 +39,9 @@ impl Registry {
     fn token_review(&self, token: &str) -> Value {
         match self.auth.bearer(token) {
             Some(user) => json!({ "authenticated": true, "user": user.to_value() }),
-            None => json!({ "authenticated": false, "error": "the token is not one that this server gave, or it has expired" }),
+            None => {
+                json!({ "authenticated": false, "error": "the token is not one that this server gave, or it has expired" })
+            }
         }
     }
 
@@ -48,18 +50,26 @@ impl Registry {
         if call.verb != Verb::Create {
             return Err(ApiError::method_not_allowed());
         }
-        let account = self.stored(kind, call.route.namespace(), call.route.name())?.value();
+        let account = self
+            .stored(kind, call.route.namespace(), call.route.name())?
+            .value();
         let mut request = body::decode(&call.content_type, &call.body)?.value;
-        let seconds = request["spec"]["expirationSeconds"].as_i64().unwrap_or(TOKEN_SECONDS).max(600);
+        let seconds = request["spec"]["expirationSeconds"]
+            .as_i64()
+            .unwrap_or(TOKEN_SECONDS)
+            .max(600);
         let expires = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(seconds);
         let (namespace, name) = (object::namespace(&account), object::name(&account));
         let token = self.auth.issue(namespace, name, object::uid(&account), expires)?;
         let map = object::as_map_mut(&mut request);
         map.insert("apiVersion".into(), "authentication.k8s.io/v1".into());
         map.insert("kind".into(), "TokenRequest".into());
-        map.insert("status".into(), json!({
-            "token": token, "expirationTimestamp": expires.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
-        }));
+        map.insert(
+            "status".into(),
+            json!({
+                "token": token, "expirationTimestamp": expires.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+            }),
+        );
         object::set_path(&mut request, "spec.expirationSeconds", seconds.into());
         object::set_meta(&mut request, "name", name.into());
         object::set_meta(&mut request, "namespace", namespace.into());

@@ -29,6 +29,9 @@ impl Snapshots {
     pub(super) fn at(&self, revision: u64) -> Option<Arc<View>> {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let fresh = kept.iter().filter(|(since, _)| since.elapsed() < KEPT_FOR);
-        fresh.map(|(_, view)| view).find(|view| view.revision == revision).cloned()
+        fresh
+            .map(|(_, view)| view)
+            .find(|view| view.revision == revision)
+            .cloned()
     }
 }

@@ -5,10 +5,10 @@ use std::net::Ipv4Addr;
 use serde_json::{Value, json};
 
 use super::Registry;
+use crate::crd;
 use crate::kinds::Kind;
 use crate::object;
 use crate::status::ApiResult;
-use crate::crd;
 
 /// Services get an address from here: the usual range of a cluster.
 const SERVICE_NETWORK: u32 = u32::from_be_bytes([10, 96, 0, 0]);
@@ -22,9 +22,17 @@ pub(super) fn prepare_create(registry: &Registry, kind: &Kind, object: &mut Valu
         }
         crd::PLACE => {
             crd::default(object);
+            crd::prepare_status(object, None);
             Ok(())
         }
         _ => Ok(()),
+    }
+}
+
+pub(super) fn prepare_update(kind: &Kind, new: &mut Value, old: &Value) {
+    if kind.storage.as_ref() == crd::PLACE {
+        crd::default(new);
+        crd::prepare_status(new, Some(old));
     }
 }
 
@@ -33,7 +41,11 @@ pub(super) fn check(_registry: &Registry, kind: &Kind, new: &Value, old: Option<
         return Ok(());
     }
     let errors = crd::validate(new, old);
-    if errors.is_empty() { Ok(()) } else { Err(kind.invalid(object::name(new), errors)) }
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(kind.invalid(object::name(new), errors))
+    }
 }
 
 /// A free address of the service network; headless and external services have none.
@@ -50,7 +62,8 @@ fn assign_cluster_ip(registry: &Registry, service: &mut Value) {
             .filter_map(|stored| stored.value()["spec"]["clusterIP"].as_str().map(str::to_owned))
             .collect();
         // 0 is the network, 1 the API's own service, 10 by custom the DNS.
-        let free = (11..1 << (32 - SERVICE_BITS)).map(|host| Ipv4Addr::from(SERVICE_NETWORK + host).to_string());
+        let free =
+            (11..1 << (32 - SERVICE_BITS)).map(|host| Ipv4Addr::from(SERVICE_NETWORK + host).to_string());
         match free.into_iter().find(|address| !taken.contains(address)) {
             Some(address) => address,
             None => return,

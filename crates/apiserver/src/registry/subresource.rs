@@ -45,11 +45,14 @@ impl Registry {
 
     /// `/scale` shows and sets the number of replicas, wherever the kind keeps it.
     async fn scale(&self, call: &Call, kind: &Arc<Kind>, scale: &Scale) -> ApiResult<Reply> {
-        let live = present(kind, &*self.stored(kind, call.route.namespace(), call.route.name())?);
+        let live = present(
+            kind,
+            &*self.stored(kind, call.route.namespace(), call.route.name())?,
+        );
         if call.verb == Verb::Get {
             return Ok(Reply::json(StatusCode::OK, &scale_of(scale, &live)));
         }
-        let intent = Intent::new(call, kind)?;
+        let intent = Intent::new(self, call, kind)?;
         let decoded = body::decode(&call.content_type, &call.body)?.value;
         let outcome = self
             .modify(&intent, &|old| {
@@ -57,8 +60,17 @@ impl Registry {
                 let wanted = wanted_scale(call, &shown, &decoded)?;
                 let replicas = wanted["spec"]["replicas"].as_i64().unwrap_or_default();
                 if replicas < 0 {
-                    let error = crate::status::FieldError::invalid("spec.replicas", &json!(replicas), "must be greater than or equal to 0");
-                    return Err(ApiError::invalid("autoscaling", "Scale", object::name(old), vec![error]));
+                    let error = crate::status::FieldError::invalid(
+                        "spec.replicas",
+                        &json!(replicas),
+                        "must be greater than or equal to 0",
+                    );
+                    return Err(ApiError::invalid(
+                        "autoscaling",
+                        "Scale",
+                        object::name(old),
+                        vec![error],
+                    ));
                 }
                 let mut object = old.clone();
                 object::set_path(&mut object, &scale.spec_replicas, replicas.into());
@@ -89,7 +101,11 @@ fn wanted_scale(call: &Call, shown: &Value, sent: &Value) -> ApiResult<Value> {
 }
 
 fn scale_of(scale: &Scale, object: &Value) -> Value {
-    let number = |path: &str| object::at_path(object, path).and_then(Value::as_i64).unwrap_or_default();
+    let number = |path: &str| {
+        object::at_path(object, path)
+            .and_then(Value::as_i64)
+            .unwrap_or_default()
+    };
     let mut meta = json!({});
     for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
         if let Some(value) = object["metadata"].get(field) {
@@ -103,12 +119,17 @@ fn scale_of(scale: &Scale, object: &Value) -> Value {
     if let Some(replicas) = object::at_path(object, &scale.spec_replicas).and_then(Value::as_i64) {
         shown["spec"]["replicas"] = replicas.into();
     }
-    let selector = scale.selector.as_ref().and_then(|path| object::at_path(object, path));
+    let selector = scale
+        .selector
+        .as_ref()
+        .and_then(|path| object::at_path(object, path));
     match selector {
         Some(Value::String(text)) => shown["status"]["selector"] = text.clone().into(),
         Some(labels) => {
             let pairs = labels["matchLabels"].as_object().into_iter().flatten();
-            let text: Vec<String> = pairs.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
+            let text: Vec<String> = pairs
+                .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()))
+                .collect();
             shown["status"]["selector"] = text.join(",").into();
         }
         None => {}

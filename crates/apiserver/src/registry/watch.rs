@@ -74,7 +74,11 @@ impl Registry {
         let selection = Selection::parse(call, kind)?;
         let text = call.query.text("resourceVersion");
         let asked = asked_revision(call).map_err(|_| {
-            ApiError::new(500, "", format!("strconv.ParseUint: parsing {text:?}: invalid syntax"))
+            ApiError::new(
+                500,
+                "",
+                format!("strconv.ParseUint: parsing {text:?}: invalid syntax"),
+            )
         })?;
         let send_initial = initial_events(call)?;
         let feed = self.store.feed(&kind.storage);
@@ -96,11 +100,16 @@ impl Registry {
         }
         let initial: Vec<Arc<Stored>> = if initial {
             let all = newest.scan(&kind.storage, &selection.prefix, "");
-            all.filter(|stored| selection.matches(kind, stored)).cloned().collect()
+            all.filter(|stored| selection.matches(kind, stored))
+                .cloned()
+                .collect()
         } else {
             Vec::new()
         };
-        let seconds = call.query.number("timeoutSeconds")?.filter(|seconds| *seconds > 0);
+        let seconds = call
+            .query
+            .number("timeoutSeconds")?
+            .filter(|seconds| *seconds > 0);
         let watcher = Watcher {
             store: self.store.clone(),
             feed,
@@ -188,12 +197,20 @@ impl Watcher {
             Some(last) if events.len() == PIECE => last.revision,
             _ => upto.max(self.cursor),
         };
-        if piece.is_empty() && events.len() == PIECE { self.live_piece() } else { Some(piece.freeze()) }
+        if piece.is_empty() && events.len() == PIECE {
+            self.live_piece()
+        } else {
+            Some(piece.freeze())
+        }
     }
 
     /// Waits for news, the time of a bookmark, or the end.
     async fn wait(&mut self) -> Option<Bytes> {
-        let wake = if self.bookmarks.wanted { self.bookmarks.next.min(self.until) } else { self.until };
+        let wake = if self.bookmarks.wanted {
+            self.bookmarks.next.min(self.until)
+        } else {
+            self.until
+        };
         let due = tokio::select! {
             news = self.news.changed() => {
                 if news.is_err() {
@@ -289,7 +306,10 @@ fn write_frame(piece: &mut BytesMut, change: &str, object: &[u8]) {
 fn error_stream(error: &ApiError) -> Reply {
     let mut piece = BytesMut::new();
     write_frame(&mut piece, "ERROR", error.to_value().to_string().as_bytes());
-    Reply::stream("application/json", Box::pin(futures::stream::once(async { piece.freeze() })))
+    Reply::stream(
+        "application/json",
+        Box::pin(futures::stream::once(async { piece.freeze() })),
+    )
 }
 
 /// `sendInitialEvents`, with the rules that bind it to `resourceVersionMatch`.
@@ -297,14 +317,28 @@ fn initial_events(call: &Call) -> ApiResult<Option<bool>> {
     let given = call.query.get("sendInitialEvents").is_some();
     let matching = call.query.text("resourceVersionMatch");
     let refuse = |field: &str, detail: &str| {
-        Err(ApiError::invalid("meta.k8s.io", "ListOptions", "", vec![FieldError::forbidden(field, detail)]))
+        Err(ApiError::invalid(
+            "meta.k8s.io",
+            "ListOptions",
+            "",
+            vec![FieldError::forbidden(field, detail)],
+        ))
     };
     match (given, matching) {
         (false, "") => Ok(None),
-        (false, _) => refuse("resourceVersionMatch", "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"),
+        (false, _) => refuse(
+            "resourceVersionMatch",
+            "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+        ),
         (true, "NotOlderThan") => Ok(Some(call.query.flag("sendInitialEvents"))),
-        (true, "") => refuse("resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"),
-        (true, _) => refuse("resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"),
+        (true, "") => refuse(
+            "resourceVersionMatch",
+            "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+        ),
+        (true, _) => refuse(
+            "resourceVersionMatch",
+            "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+        ),
     }
 }
 

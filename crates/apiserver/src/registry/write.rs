@@ -10,7 +10,7 @@ use crate::apply::{self, Writer};
 use crate::http::Call;
 use crate::http::query::FieldValidation;
 use crate::http::reply::Reply;
-use crate::kinds::{Kind, strategy};
+use crate::kinds::{Kind, KindTable, strategy};
 use crate::schema::{cel, defaults, prune, validate};
 use crate::status::{ApiError, ApiResult};
 use crate::store::{Desired, Expect, Write, WriteError};
@@ -20,6 +20,8 @@ use crate::{body, object};
 pub(super) struct Intent<'a> {
     pub call: &'a Call,
     pub kind: &'a Arc<Kind>,
+    /// What was served when the request came.
+    pub table: Arc<KindTable>,
     pub dry_run: bool,
     pub validation: FieldValidation,
     pub manager: String,
@@ -38,7 +40,7 @@ const NAME_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 const GENERATED: usize = 5;
 
 impl<'a> Intent<'a> {
-    pub(super) fn new(call: &'a Call, kind: &'a Arc<Kind>) -> ApiResult<Self> {
+    pub(super) fn new(registry: &Registry, call: &'a Call, kind: &'a Arc<Kind>) -> ApiResult<Self> {
         let named = call.query.text("fieldManager");
         // Without a name given, the program that calls is the manager.
         let agent = call.user_agent.split('/').next().unwrap_or_default();
@@ -47,6 +49,7 @@ impl<'a> Intent<'a> {
         Ok(Self {
             call,
             kind,
+            table: registry.kinds.load(),
             dry_run: call.query.dry_run()?,
             validation: call.query.field_validation()?,
             manager: manager.chars().take(128).collect(),
@@ -55,7 +58,15 @@ impl<'a> Intent<'a> {
     }
 
     pub(super) fn writer<'b>(&'b self, api_version: &'b str) -> Writer<'b> {
-        Writer { manager: &self.manager, api_version, subresource: &self.call.route.subresource, now: &self.now }
+        let subresource = self.call.route.subresource.as_str();
+        Writer {
+            manager: &self.manager,
+            api_version,
+            subresource,
+            now: &self.now,
+            resets: apply::resets(self.kind.status, subresource),
+            custom: self.kind.custom.is_some(),
+        }
     }
 
     /// Drops what the schema does not know and fills in defaults. Returns warnings, or refuses when asked to be strict.
@@ -84,22 +95,35 @@ impl<'a> Intent<'a> {
 
 impl Registry {
     pub(super) async fn create(&self, call: &Call, kind: &Arc<Kind>) -> ApiResult<Reply> {
-        let intent = Intent::new(call, kind)?;
+        let intent = Intent::new(self, call, kind)?;
         let decoded = body::decode(&call.content_type, &call.body)?;
         check_type(kind, &decoded.value)?;
-        let outcome = self.create_object(&intent, decoded.value, &decoded.duplicates).await?;
+        let outcome = self
+            .create_object(&intent, decoded.value, &decoded.duplicates)
+            .await?;
         Self::outcome_reply(&intent, outcome)
     }
 
     pub(super) fn outcome_reply(intent: &Intent<'_>, outcome: Outcome) -> ApiResult<Reply> {
         let mut warnings = outcome.warnings;
-        warnings.extend(intent.kind.custom.as_ref().and_then(|custom| custom.deprecation_warning.clone()));
+        warnings.extend(
+            intent
+                .kind
+                .custom
+                .as_ref()
+                .and_then(|custom| custom.deprecation_warning.clone()),
+        );
         let reply = Self::reply(intent.call, intent.kind, outcome.object, outcome.created)?;
         Ok(reply.with_warnings(warnings))
     }
 
     /// Creates an object that may or may not have passed [`apply::apply`] before (then it has managedFields).
-    pub(super) async fn create_object(&self, intent: &Intent<'_>, mut object: Value, duplicates: &[String]) -> ApiResult<Outcome> {
+    pub(super) async fn create_object(
+        &self,
+        intent: &Intent<'_>,
+        mut object: Value,
+        duplicates: &[String],
+    ) -> ApiResult<Outcome> {
         let kind = intent.kind;
         let namespace = intent.call.route.namespace();
         metadata::place(kind, &mut object, namespace)?;
@@ -126,14 +150,25 @@ impl Registry {
             match result {
                 Err(error) if generated && error.reason == "AlreadyExists" => {}
                 Err(error) => return Err(error),
-                Ok(object) => return Ok(Outcome { object, created: true, warnings }),
+                Ok(object) => {
+                    return Ok(Outcome {
+                        object,
+                        created: true,
+                        warnings,
+                    });
+                }
             }
         }
         let prefix = object::meta_str(&object, "generateName");
         Err(kind.already_exists(prefix).retry_after(1))
     }
 
-    async fn admit_and_insert(&self, intent: &Intent<'_>, object: Value, warnings: &mut Vec<String>) -> ApiResult<Value> {
+    async fn admit_and_insert(
+        &self,
+        intent: &Intent<'_>,
+        object: Value,
+        warnings: &mut Vec<String>,
+    ) -> ApiResult<Value> {
         let kind = intent.kind;
         let mut review = self.review_of(intent, "CREATE", object, Value::Null);
         let before = self.webhooks_apply().then(|| review.object.clone());
@@ -176,10 +211,17 @@ impl Registry {
         }
         let view = self.store.view();
         let stored = view.get("namespaces", namespace);
-        let found = stored.ok_or_else(|| ApiError::not_found("", "namespaces", namespace))?.value();
+        let found = stored
+            .ok_or_else(|| ApiError::not_found("", "namespaces", namespace))?
+            .value();
         if object::is_being_deleted(&found) {
             let name = object::name(object);
-            return Err(ApiError::namespace_terminating(&kind.group, &kind.plural, name, namespace));
+            return Err(ApiError::namespace_terminating(
+                &kind.group,
+                &kind.plural,
+                name,
+                namespace,
+            ));
         }
         Ok(())
     }
@@ -190,7 +232,13 @@ impl Registry {
         view.count(MUTATING) + view.count(VALIDATING) > 0
     }
 
-    pub(super) fn review_of<'a>(&self, intent: &'a Intent<'_>, operation: &'static str, object: Value, old_object: Value) -> Review<'a> {
+    pub(super) fn review_of<'a>(
+        &self,
+        intent: &'a Intent<'_>,
+        operation: &'static str,
+        object: Value,
+        old_object: Value,
+    ) -> Review<'a> {
         let route = &intent.call.route;
         let option_kind = match operation {
             "CREATE" => "CreateOptions",
@@ -205,9 +253,18 @@ impl Registry {
         if !intent.call.query.text("fieldManager").is_empty() {
             options["fieldManager"] = json!(intent.manager);
         }
-        let namespace_name = if intent.kind.storage.as_ref() == "namespaces" { route.name() } else { route.namespace() };
-        let namespace_object = self.store.view().get("namespaces", namespace_name).map(|stored| stored.value());
+        let namespace_name = if intent.kind.storage.as_ref() == "namespaces" {
+            route.name()
+        } else {
+            route.namespace()
+        };
+        let namespace_object = self
+            .store
+            .view()
+            .get("namespaces", namespace_name)
+            .map(|stored| stored.value());
         Review {
+            kinds: intent.table.clone(),
             kind: intent.kind,
             subresource: &route.subresource,
             operation,
@@ -239,7 +296,11 @@ impl Registry {
     }
 
     fn configurations(&self, place: &str) -> Vec<Value> {
-        self.store.view().scan(place, "", "").map(|stored| stored.value()).collect()
+        self.store
+            .view()
+            .scan(place, "", "")
+            .map(|stored| stored.value())
+            .collect()
     }
 }
 
@@ -256,7 +317,11 @@ pub(super) fn check(kind: &Kind, new: &Value, old: Option<&Value>) -> ApiResult<
         errors.extend(strategy::validate(kind, new, old));
     }
     errors.extend(broken);
-    if errors.is_empty() { Ok(()) } else { Err(kind.invalid(object::name(new), errors)) }
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(kind.invalid(object::name(new), errors))
+    }
 }
 
 /// The body is an object of the kind that the URL names.
@@ -264,7 +329,10 @@ pub(super) fn check_type(kind: &Kind, object: &Value) -> ApiResult<()> {
     let given = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
     let (api_version, name) = (given("apiVersion"), given("kind"));
     if !object.is_object() {
-        return Err(ApiError::bad_request(format!("the body of the request is not a {} object", kind.kind)));
+        return Err(ApiError::bad_request(format!(
+            "the body of the request is not a {} object",
+            kind.kind
+        )));
     }
     let wrong_version = !api_version.is_empty() && api_version != kind.api_version();
     let wrong_kind = !name.is_empty() && name != kind.kind;
@@ -273,22 +341,32 @@ pub(super) fn check_type(kind: &Kind, object: &Value) -> ApiResult<()> {
             "the API version in the data ({api_version}) does not match the expected API version ({})",
             kind.api_version()
         );
-        let other = format!("{name} in version {:?} cannot be handled as a {}: no kind {name:?} is registered", kind.version, kind.kind);
+        let other = format!(
+            "{name} in version {:?} cannot be handled as a {}: no kind {name:?} is registered",
+            kind.version, kind.kind
+        );
         return Err(ApiError::bad_request(if wrong_version { message } else { other }));
     }
     if kind.custom.is_some() && (api_version.is_empty() || name.is_empty()) {
         let missing = if name.is_empty() { "Kind" } else { "apiVersion" };
-        return Err(ApiError::bad_request(format!("Object '{missing}' is missing in '{object}'")));
+        return Err(ApiError::bad_request(format!(
+            "Object '{missing}' is missing in '{object}'"
+        )));
     }
     Ok(())
 }
 
 fn generate_name(object: &mut Value) {
-    let prefix: String = object::meta_str(object, "generateName").chars().take(63 - GENERATED).collect();
+    let prefix: String = object::meta_str(object, "generateName")
+        .chars()
+        .take(63 - GENERATED)
+        .collect();
     let random = uuid::Uuid::new_v4();
-    let suffix = random.as_bytes().iter().take(GENERATED).map(|byte| {
-        char::from(NAME_ALPHABET[usize::from(*byte) % NAME_ALPHABET.len()])
-    });
+    let suffix = random
+        .as_bytes()
+        .iter()
+        .take(GENERATED)
+        .map(|byte| char::from(NAME_ALPHABET[usize::from(*byte) % NAME_ALPHABET.len()]));
     let name: String = prefix.chars().chain(suffix).collect();
     object::set_meta(object, "name", name.into());
 }

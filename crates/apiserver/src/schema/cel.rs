@@ -11,49 +11,107 @@ use std::sync::{Arc, LazyLock};
 use base64::Engine as _;
 use kube_cel::KubeCelExt as _;
 use kube_cel::cel::objects::{Key, Map, OptionalValue};
-use kube_cel::cel::{Context, ExecutionError, Program, Value as Cel};
+use kube_cel::cel::parser::{Expression, Parser};
+use kube_cel::cel::{Context, ExecutionError, Value as Cel};
 use serde_json::{Number, Value, json};
 
 use super::path::{NIL, Path};
+use super::typing::{self, Known};
 use super::{Rule, Schema, Type, correlate, metadata};
 use crate::status::{FieldError, FieldErrorKind, show};
 
 /// A rule ready to run.
 #[derive(Debug)]
 pub struct Compiled {
-    pub(super) program: Program,
-    message: Option<Program>,
+    program: Expression,
+    message: Option<Expression>,
     pub(super) uses_old_self: bool,
 }
 
-/// Compiles a rule, or says why not.
-pub fn compile(source: &str) -> Result<Compiled, String> {
-    let program = parse(source)?;
+/// Why a rule cannot be right.
+pub enum Flaw {
+    Rule(String),
+    Message(String),
+}
+
+/// Compiles a rule and, if there is one, the expression that words its failure.
+pub fn compile(rule: &str, message: Option<&str>) -> Result<Compiled, Flaw> {
+    let program = parse(rule).map_err(|reason| Flaw::Rule(format!("compilation failed: {reason}")))?;
+    let message = message
+        .filter(|source| !source.trim().is_empty())
+        .map(parse)
+        .transpose();
     let uses_old_self = program.references().has_variable("oldSelf");
     Ok(Compiled {
         program,
-        message: None,
+        message: message
+            .map_err(|reason| Flaw::Message(format!("messageExpression compilation failed: {reason}")))?,
         uses_old_self,
     })
 }
 
 impl Compiled {
-    /// Adds the expression that words the failure.
-    pub fn with_message(mut self, source: &str) -> Result<Self, String> {
-        self.message = Some(parse(source)?);
-        Ok(self)
+    /// What a rule on values of `schema` cannot mean.
+    pub(super) fn flaw(&self, schema: &Schema, is_resource: bool, optional_old: bool) -> Option<Flaw> {
+        let this = if is_resource {
+            Known::Resource(schema)
+        } else {
+            Known::Of(schema)
+        };
+        let old = if optional_old { Known::Anything } else { this };
+        let mut scope = vec![("self", this), ("oldSelf", old)];
+        match typing::infer(&self.program, &mut scope) {
+            Err(reason) => return Some(Flaw::Rule(format!("compilation failed: {reason}"))),
+            Ok(known) if !known.may_be(Type::Boolean) => {
+                return Some(Flaw::Rule("cel expression must evaluate to a bool".to_owned()));
+            }
+            Ok(_) => {}
+        }
+        match typing::infer(self.message.as_ref()?, &mut scope) {
+            Err(reason) => Some(Flaw::Message(format!(
+                "messageExpression compilation failed: {reason}"
+            ))),
+            Ok(known) if !known.may_be(Type::String) => Some(Flaw::Message(
+                "messageExpression must evaluate to a string".to_owned(),
+            )),
+            Ok(_) => None,
+        }
     }
 }
 
-fn parse(source: &str) -> Result<Program, String> {
-    match catch_unwind(|| Program::compile(source)) {
+fn parse(source: &str) -> Result<Expression, String> {
+    match catch_unwind(|| Parser::default().enable_optional_syntax(true).parse(source)) {
         Ok(parsed) => parsed.map_err(|error| error.to_string()),
         Err(_) => Err("the expression cannot be parsed".to_owned()),
     }
 }
 
 /// Every function that a rule may call. Building it is costly; a scope on top of it is not.
-static ENGINE: LazyLock<Context<'static>> = LazyLock::new(|| Context::default().with_all());
+static ENGINE: LazyLock<Context<'static>> = LazyLock::new(|| {
+    let mut context = Context::default().with_all();
+    // Which type a value has is all that rules ask of types; their names serve.
+    for name in typing::TYPES {
+        context.add_variable_from_value(name, name);
+    }
+    context.add_function("type", |value: Cel| type_of(&value).to_owned());
+    context.add_function("dyn", |value: Cel| -> Result<Cel, ExecutionError> { Ok(value) });
+    context
+});
+
+fn type_of(value: &Cel) -> &'static str {
+    match value {
+        Cel::Int(_) => "int",
+        Cel::UInt(_) => "uint",
+        Cel::Float(_) => "double",
+        Cel::Bool(_) => "bool",
+        Cel::String(_) => "string",
+        Cel::Bytes(_) => "bytes",
+        Cel::List(_) => "list",
+        Cel::Map(_) => "map",
+        Cel::Null => "null_type",
+        _ => "",
+    }
+}
 
 /// Whether the engine has a function of this name, be it an operator.
 pub(super) fn is_function(name: &str) -> bool {
@@ -64,7 +122,7 @@ pub(super) fn is_function(name: &str) -> bool {
     let Ok(call) = parse(&format!("{name}()")) else {
         return true;
     };
-    let outcome = catch_unwind(AssertUnwindSafe(|| call.execute(&ENGINE)));
+    let outcome = catch_unwind(AssertUnwindSafe(|| ENGINE.resolve(&call)));
     !matches!(outcome, Ok(Err(ExecutionError::UndeclaredReference(_))))
 }
 
@@ -257,8 +315,8 @@ fn check_rules(
     }
 }
 
-fn run(program: &Program, scope: &Context) -> Result<Cel, String> {
-    match catch_unwind(AssertUnwindSafe(|| program.execute(scope))) {
+fn run(program: &Expression, scope: &Context) -> Result<Cel, String> {
+    match catch_unwind(AssertUnwindSafe(|| scope.resolve(program))) {
         Ok(outcome) => outcome.map_err(|error| reason_of(&error)),
         Err(_) => Err("internal error".to_owned()),
     }
@@ -329,6 +387,10 @@ fn reason_of(error: &ExecutionError) -> String {
         ExecutionError::DivisionByZero(_) => "division by zero".to_owned(),
         ExecutionError::RemainderByZero(_) => "modulus by zero".to_owned(),
         ExecutionError::Overflow(..) => "integer overflow".to_owned(),
+        ExecutionError::FunctionError { function, .. } if function == "quantity" => {
+            "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+                .to_owned()
+        }
         ExecutionError::FunctionError { message, .. } => message.clone(),
         other => other.to_string(),
     }
@@ -417,7 +479,7 @@ fn string_to_cel(schema: &Schema, text: &str) -> Cel {
 
 /// A time value, made by the engine's own function.
 fn construct(function: &str, text: String) -> Option<Cel> {
-    static PROGRAMS: LazyLock<HashMap<&str, Program>> = LazyLock::new(|| {
+    static PROGRAMS: LazyLock<HashMap<&str, Expression>> = LazyLock::new(|| {
         let compiled = ["timestamp", "duration"]
             .into_iter()
             .filter_map(|name| Some((name, parse(&format!("{name}(text)")).ok()?)));

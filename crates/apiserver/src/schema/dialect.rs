@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::structural::{child, entries, flag, is_given, list, text};
 use super::{Rule, Schema, cel};
 use crate::object::strings;
-use crate::status::FieldError;
+use crate::status::{FieldError, FieldErrorKind};
 
 /// Every breach; CEL rules are looked at only when `schema`, the parsed form, is given and sound.
 pub fn breaches(raw: &Value, path: &str, schema: Option<&Schema>) -> Vec<FieldError> {
@@ -69,7 +69,8 @@ fn check(raw: &Value, path: &str, setting: &Setting, is_root: bool, schema: Opti
     if let Some(schema) = schema.filter(|_| found.schema.is_empty()) {
         for ((index, raw), rule) in rules.iter().enumerate().zip(&schema.rules) {
             let path = format!("{path}.x-kubernetes-validations[{index}]");
-            check_expression(raw, rule, &path, setting, &mut found.rules);
+            let holder = (schema, is_root || schema.embedded_resource);
+            check_expression(holder, (raw, rule), &path, setting, &mut found.rules);
         }
     }
     found
@@ -402,7 +403,13 @@ fn check_rule(schema: &Value, rule: &Value, path: &str, errors: &mut Vec<FieldEr
     }
 }
 
-fn check_expression(raw: &Value, rule: &Rule, path: &str, setting: &Setting, errors: &mut Vec<FieldError>) {
+fn check_expression(
+    (schema, is_resource): (&Schema, bool),
+    (raw, rule): (&Value, &Rule),
+    path: &str,
+    setting: &Setting,
+    errors: &mut Vec<FieldError>,
+) {
     let shown = || {
         let raw = |key: &str| raw.get(key).cloned().unwrap_or(Value::Null);
         format!(
@@ -415,37 +422,26 @@ fn check_expression(raw: &Value, rule: &Rule, path: &str, setting: &Setting, err
             raw("optionalOldSelf"),
         )
     };
-    let refuse = |name: &str, detail: String| {
-        let kind = crate::status::FieldErrorKind::Invalid;
-        FieldError::of(kind, format!("{path}.{name}"), shown(), detail)
+    let compiled = rule.compiled.as_deref();
+    let flaw = match compiled {
+        Some(compiled) => compiled.flaw(schema, is_resource, rule.optional_old_self),
+        None => cel::compile(&rule.rule, rule.message_expression.as_deref()).err(),
     };
-    let compiled = match cel::compile(&rule.rule) {
-        Ok(compiled) => compiled,
-        Err(reason) => {
-            errors.push(refuse("rule", format!("compilation failed: {reason}")));
-            return;
-        }
+    if let Some(flaw) = flaw {
+        let (name, detail) = match flaw {
+            cel::Flaw::Rule(detail) => ("rule", detail),
+            cel::Flaw::Message(detail) => ("messageExpression", detail),
+        };
+        errors.push(FieldError::of(
+            FieldErrorKind::Invalid,
+            format!("{path}.{name}"),
+            shown(),
+            detail,
+        ));
+    }
+    let Some(uses_old_self) = compiled.map(|compiled| compiled.uses_old_self) else {
+        return;
     };
-    if let Some(name) = compiled
-        .program
-        .references()
-        .functions()
-        .into_iter()
-        .find(|name| !cel::is_function(name))
-    {
-        let detail = format!("compilation failed: undeclared reference to '{name}' (in container '')");
-        errors.push(refuse("rule", detail));
-    }
-    let uses_old_self = compiled.uses_old_self;
-    if let Some(message) = rule
-        .message_expression
-        .as_deref()
-        .filter(|text| !text.trim().is_empty())
-        && let Err(reason) = compiled.with_message(message)
-    {
-        let detail = format!("messageExpression compilation failed: {reason}");
-        errors.push(refuse("messageExpression", detail));
-    }
     match &setting.uncorrelated {
         Some(list) if uses_old_self => {
             let detail =

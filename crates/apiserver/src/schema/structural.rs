@@ -91,7 +91,8 @@ fn build(raw: &Value) -> Schema {
         _ => Type::Any,
     };
     let additional = match &raw["additionalProperties"] {
-        Value::Bool(true) => Some(Schema::default()),
+        // Any value, but nothing below it is described: what is nested is pruned.
+        Value::Bool(true) => Some(build(&Value::Null)),
         schema @ Value::Object(_) => Some(build(schema)),
         _ => None,
     };
@@ -172,10 +173,7 @@ fn rule(raw: &Value) -> Rule {
     let optional = |key: &str| raw[key].as_str().map(str::to_owned);
     let source = text(raw, "rule").to_owned();
     // An expression that does not compile is reported by `dialect`; until then it is left out.
-    let compiled = cel::compile(&source).and_then(|compiled| match raw["messageExpression"].as_str() {
-        Some(message) if !message.trim().is_empty() => compiled.with_message(message),
-        _ => Ok(compiled),
-    });
+    let compiled = cel::compile(&source, raw["messageExpression"].as_str());
     Rule {
         rule: source,
         message: optional("message"),

@@ -417,8 +417,13 @@ fn type_name(value: &Value) -> &'static str {
     }
 }
 
+/// Written as an integer, or a fraction that is a whole number and exact.
 fn is_integral(number: &Number) -> bool {
-    number.is_i64() || number.as_f64().is_some_and(|n| n.fract() == 0.0)
+    const EXACT: f64 = 9_007_199_254_740_991.0;
+    number.is_i64()
+        || number
+            .as_f64()
+            .is_some_and(|n| n.fract() == 0.0 && n.abs() <= EXACT)
 }
 
 /// How the type is called that the number does not fit in.

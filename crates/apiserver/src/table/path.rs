@@ -53,7 +53,7 @@ impl Path {
                 rest = after;
             }
         }
-        Some(Self(steps))
+        (!steps.is_empty()).then_some(Self(steps))
     }
 
     /// The first value that the path leads to. Null is nothing.

@@ -118,35 +118,21 @@ fn later_events_of_a_watch_have_no_columns() {
 }
 
 #[test]
-fn ages_are_rounded_as_kubectl_rounds_them() {
-    const HOUR: i64 = 3600;
-    const DAY: i64 = 24 * HOUR;
-    let cases = [
-        (-2, "<invalid>"),
-        (-1, "0s"),
-        (119, "119s"),
-        (120, "2m"),
-        (599, "9m59s"),
-        (600, "10m"),
-        (3 * HOUR - 1, "179m"),
-        (3 * HOUR, "3h"),
-        (8 * HOUR - 60, "7h59m"),
-        (47 * HOUR, "47h"),
-        (2 * DAY, "2d"),
-        (8 * DAY - HOUR, "7d23h"),
-        (729 * DAY, "729d"),
-        (730 * DAY, "2y"),
-        (731 * DAY, "2y1d"),
-        (3000 * DAY, "8y"),
-    ];
-    for (seconds, text) in cases {
-        assert_eq!(human_duration(seconds), text);
-    }
-}
-
-#[test]
 fn include_object_is_one_of_three() {
     assert_eq!(IncludeObject::parse(""), Ok(IncludeObject::Metadata));
     assert_eq!(IncludeObject::parse("None"), Ok(IncludeObject::None));
     assert_eq!(IncludeObject::parse("all").unwrap_err().code, 400);
+}
+
+#[test]
+fn a_built_in_lists_its_name_itself() {
+    let kinds = crate::kinds::KindTable::builtin();
+    let kind = kinds.get("", "v1", "namespaces").unwrap();
+    let list = [
+        json!({"metadata": {"name": "default", "creationTimestamp": "2026-11-15T21:15:20Z"},
+        "status": {"phase": "Active"}}),
+    ];
+    let table = render_at(now(), kind, &list, &json!({}), IncludeObject::None, true);
+    assert_eq!(table["rows"][0]["cells"], json!(["default", "Active", "2s"]));
+    assert_eq!(table["columnDefinitions"].as_array().map(Vec::len), Some(3));
 }

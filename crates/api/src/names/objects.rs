@@ -1,0 +1,45 @@
+//! Objects that the system makes or looks for by name, and generated names' beginnings.
+
+/// Namespace of an installation that nobody put elsewhere. Made by users.
+pub const DEFAULT_NAMESPACE: &str = "kubevirt";
+/// The `KubeVirt` object. Made by users; read by every part.
+pub const INSTALLATION: &str = "kubevirt";
+/// Deployment, and lease, of the controller. Made by users and the controller.
+pub const CONTROLLER: &str = "virt-controller";
+/// DaemonSet of the handler. Made by the controller.
+pub const HANDLER: &str = "virt-handler";
+/// Deployment of the gateway. Made by the controller.
+pub const SYNCHRONIZATION_CONTROLLER: &str = "virt-synchronization-controller";
+/// Beginning of the name of a launcher pod. Written by the controller; read by the eviction webhook.
+pub const LAUNCHER_PREFIX: &str = "virt-launcher-";
+
+/// Config map with the certificates of the authority that components trust, key [`CA_BUNDLE_KEY`]. Written by the controller;
+/// read by every part.
+pub const CA: &str = "kubevirt-ca";
+/// Config map with authorities of other clusters to trust, key [`CA_BUNDLE_KEY`]. Written by users; read by the controller.
+pub const EXTERNAL_CA: &str = "kubevirt-external-ca";
+/// Key of the certificates in [`CA`] and [`EXTERNAL_CA`].
+pub const CA_BUNDLE_KEY: &str = "ca-bundle";
+/// Secret with the authority's own key. Written and read by the controller.
+pub const CA_SECRET: &str = "kubevirt-ca";
+/// Secret: the handler as a server. Written by the controller; read by the handler.
+pub const HANDLER_SERVER_CERTS: &str = "kubevirt-virt-handler-server-certs";
+/// Secret: the handler as a client in migrations. Written by the controller; read by the handler.
+pub const HANDLER_MIGRATION_CLIENT_CERTS: &str = "kubevirt-virt-handler-migration-client-certs";
+/// Secret: the gateway as a client. Written by the controller; read by the gateway.
+pub const SYNCHRONIZATION_CONTROLLER_CERTS: &str = "kubevirt-synchronization-controller-certs";
+/// Secret: the gateway as a server. Written by the controller; read by the gateway.
+pub const SYNCHRONIZATION_CONTROLLER_SERVER_CERTS: &str = "kubevirt-synchronization-controller-server-certs";
+
+/// Setting: the migration network. Made by users; read by the controller.
+pub const MIGRATION_NETWORK_SETTING: &str = "vm-migration-network";
+/// Beginning of the name of the migration network's definition. Written by the controller.
+pub const MIGRATION_NETWORK_DEFINITION_PREFIX: &str = "vm-migration-network-";
+/// Cluster network of the nodes' own addresses. Harvester's; read by the controller.
+pub const MANAGEMENT_CLUSTER_NETWORK: &str = "mgmt";
+/// Beginning of the name of a migration that a drain made. Written by the controller.
+pub const EVACUATION_PREFIX: &str = "kubevirt-evacuation-";
+/// Beginning of the name of a migration that an update made. Written by the controller.
+pub const WORKLOAD_UPDATE_PREFIX: &str = "kubevirt-workload-update-";
+/// Webhook that turns evictions into moves. Made by the controller; read by users.
+pub const EVICTION_WEBHOOK: &str = "virt-launcher-eviction-interceptor.kubevirt.io";

@@ -1,0 +1,64 @@
+//! Reasons of conditions. All are read by users; those that a program reads say so.
+
+/// `KubeVirt`: at the configuration asked for. Read by the admission of migrations.
+pub const ALL_COMPONENTS_READY: &str = "AllComponentsReady";
+/// `KubeVirt`: the first installation is under way.
+pub const DEPLOYMENT_IN_PROGRESS: &str = "DeploymentInProgress";
+/// `KubeVirt`: a change is under way.
+pub const UPDATE_IN_PROGRESS: &str = "UpdateInProgress";
+/// `KubeVirt`: every object exists.
+pub const ALL_RESOURCES_CREATED: &str = "AllResourcesCreated";
+/// `KubeVirt`: it cannot be installed.
+pub const DEPLOYMENT_FAILED: &str = "DeploymentFailed";
+/// `KubeVirt`: there is another one already.
+pub const EXISTING_DEPLOYMENT: &str = "ExistingDeployment";
+/// `KubeVirt`: it is being removed.
+pub const DELETION_IN_PROGRESS: &str = "DeletionInProgress";
+/// `KubeVirt`: it cannot be removed.
+pub const DELETION_FAILED: &str = "DeletionFailed";
+
+/// `LiveMigratable`: a disk is not shared. Read by admission: a move between clusters copies disks.
+pub const DISKS_NOT_LIVE_MIGRATABLE: &str = "DisksNotLiveMigratable";
+/// `LiveMigratable`: a vNIC cannot move.
+pub const INTERFACE_NOT_LIVE_MIGRATABLE: &str = "InterfaceNotLiveMigratable";
+/// `LiveMigratable`: the processor model ties it to its node. The spelling is KubeVirt's.
+pub const CPU_MODE_NOT_LIVE_MIGRATABLE: &str = "CPUModeLiveMigratable";
+/// `LiveMigratable`: a device of the host ties it to its node.
+pub const HOST_DEVICE_NOT_LIVE_MIGRATABLE: &str = "HostDeviceNotLiveMigratable";
+/// `DecentralizedLiveMigrationFailure`: it cannot leave the cluster.
+pub const DECENTRALIZED_NOT_LIVE_MIGRATABLE: &str = "DecentralizedNotLiveMigratable";
+/// `Ready` of an instance: its pod ends.
+pub const POD_TERMINATING: &str = "PodTerminating";
+/// `Ready` of an instance: it has no pod.
+pub const POD_NOT_EXISTS: &str = "PodNotExists";
+/// `Ready` of an instance: its guest does not run.
+pub const GUEST_NOT_RUNNING: &str = "GuestNotRunning";
+
+/// `IPsAllocated`: they were given.
+pub const SUCCESSFUL_ALLOCATION: &str = "SuccessfulAllocation";
+/// `IPsAllocated`: there is none left.
+pub const SUBNET_EXHAUSTED: &str = "SubnetExhausted";
+/// `IPsAllocated`: the address that was asked for is taken.
+pub const IP_ADDRESS_CONFLICT: &str = "IPAddressConflict";
+/// `IPsAllocated`: the Ethernet address that was asked for is taken.
+pub const MAC_ADDRESS_CONFLICT: &str = "MACAddressConflict";
+/// `IPsAllocated`: something else.
+pub const INTERNAL_ERROR: &str = "InternalError";
+
+/// `NetworkCreated`: the definition exists.
+pub const DEFINITION_CREATED: &str = "NetworkAttachmentDefinitionCreated";
+/// `NetworkCreated`: the definition is being deleted.
+pub const DEFINITION_DELETED: &str = "NetworkAttachmentDefinitionDeleted";
+/// `NetworkCreated`: the definition cannot be written.
+pub const DEFINITION_SYNC_ERROR: &str = "NetworkAttachmentDefinitionSyncError";
+/// `NetworkCreated`: something else.
+pub const SYNC_ERROR: &str = "SyncError";
+
+/// `configured`: the `KubeVirt` object cannot be read.
+pub const GET_KUBEVIRT_ERROR: &str = "GetKubeVirtError";
+/// `configured`: the definition cannot be written.
+pub const CREATE_DEFINITION_ERROR: &str = "CreateNadError";
+/// `configured`: the `KubeVirt` object cannot be written.
+pub const UPDATE_KUBEVIRT_ERROR: &str = "UpdateKubeVirtError";
+/// `configured`: the old definition cannot be removed.
+pub const REMOVE_OLD_DEFINITION_ERROR: &str = "RemoveOldNadError";

@@ -1,0 +1,2 @@
+//! Placeholder.
+use testkit as _;

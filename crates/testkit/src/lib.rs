@@ -1,0 +1,23 @@
+//! What the tests of Godwit share. A dev crate: nothing that ships may depend on it.
+//!
+//! - [`Server`]: a running API server, ours or the real one, that cannot outlive the test.
+//! - [`Http`]: raw requests, for what a typed client would hide; [`Watch`]: the events of one watch as they came.
+//! - [`Flaky`]: a TCP proxy that cuts its connections when told.
+//! - [`Webhook`]: an admission webhook on loopback.
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a broken set-up must fail the test that asked for it, at the place where it broke"
+)]
+
+mod flaky;
+mod http;
+mod leash;
+mod server;
+mod webhook;
+
+pub use self::flaky::Flaky;
+pub use self::http::{Http, Reply, Watch};
+pub use self::leash::{Leash, Signal};
+pub use self::server::{Engine, Identity, Options, Server, eventually};
+pub use self::webhook::Webhook;
