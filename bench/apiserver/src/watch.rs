@@ -184,9 +184,9 @@ impl Watcher {
             };
             let received = latencies.len();
             lines.feed(&chunk, |line| {
-                let number = numbers
-                    .first(line)
-                    .with_context(|| String::from_utf8_lossy(line).into_owned())?;
+                let Some(number) = numbers.first(line) else {
+                    return not_ours(line);
+                };
                 ensure!(
                     number == latencies.len(),
                     "event {number} came where {} was due",
@@ -213,6 +213,13 @@ impl Watcher {
         self.resumed += 1;
         Ok(())
     }
+}
+
+/// A server may put objects of its own into a new namespace; but an error ends a watch.
+fn not_ours(event: &[u8]) -> Result<()> {
+    let text = String::from_utf8_lossy(event);
+    ensure!(!text.contains(r#""type":"ERROR""#), "the watch failed: {text}");
+    Ok(())
 }
 
 async fn open(api: &Api, collection: &str, from: &str) -> Result<(Connection, Incoming)> {
