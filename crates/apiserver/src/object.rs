@@ -74,6 +74,19 @@ pub fn finalizers(object: &Value) -> Vec<&str> {
     strings(&object["metadata"]["finalizers"])
 }
 
+/// Takes a finalizer away. Returns whether it was there.
+pub fn drop_finalizer(object: &mut Value, finalizer: &str) -> bool {
+    let before = finalizers(object);
+    let left: Vec<String> = before.iter().filter(|name| **name != finalizer).map(|name| (*name).to_owned()).collect();
+    let was_there = left.len() < before.len();
+    if left.is_empty() {
+        remove_meta(object, "finalizers");
+    } else {
+        set_meta(object, "finalizers", json!(left));
+    }
+    was_there
+}
+
 /// The strings of a JSON list; other elements are passed over.
 pub fn strings(list: &Value) -> Vec<&str> {
     list.as_array()

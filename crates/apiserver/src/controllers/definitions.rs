@@ -30,55 +30,58 @@ pub(crate) fn restore(registry: &Registry) {
 pub(super) async fn run(registry: Arc<Registry>) {
     let mut news = registry.store.feed(&crd::PLACE.into()).subscribe();
     loop {
-        if let Err(error) = reconcile(&registry).await {
-            tracing::warn!(%error, "a custom resource definition could not be settled; trying again");
-            tokio::time::sleep(RETRY).await;
-            continue;
-        }
-        if news.changed().await.is_err() {
+        let settled = reconcile(&registry).await;
+        // Objects of a definition that goes may be held by finalizers: look again before long.
+        let next = if settled { None } else { Some(RETRY) };
+        let changed = match next {
+            Some(delay) => tokio::time::timeout(delay, news.changed()).await.unwrap_or(Ok(())),
+            None => news.changed().await,
+        };
+        if changed.is_err() {
             return;
         }
     }
 }
 
-async fn reconcile(registry: &Arc<Registry>) -> ApiResult<()> {
-    let Some(kind) = registry
-        .kinds
-        .load()
-        .get("apiextensions.k8s.io", "v1", "customresourcedefinitions")
-        .cloned()
-    else {
-        return Ok(());
+/// Looks at every definition; one that cannot be settled does not keep the others. Returns whether all are.
+async fn reconcile(registry: &Arc<Registry>) -> bool {
+    let Some(kind) = registry.kinds.load().get("apiextensions.k8s.io", "v1", "customresourcedefinitions").cloned() else {
+        return true;
     };
-    let definitions: Vec<Value> = registry
-        .store
-        .view()
-        .scan(crd::PLACE, "", "")
-        .map(|stored| stored.value())
-        .collect();
+    let definitions: Vec<Value> =
+        registry.store.view().scan(crd::PLACE, "", "").map(|stored| stored.value()).collect();
     drop_removed(registry, &definitions);
+    let mut settled = true;
     for definition in &definitions {
-        let name = object::name(definition);
-        if object::is_being_deleted(definition) {
-            finalize(registry, &kind, definition).await?;
-            continue;
-        }
-        let mut settled = definition.clone();
-        let now = object::now();
-        if crd::accept(&mut settled, &definitions, &now) {
-            // Served first, promised second: whoever waits for the promise may use it at once.
-            serve(registry, &settled);
-            crd::establish(&mut settled, &now);
-        }
-        if settled["status"] != definition["status"] {
-            let edit = |current: &mut Value| {
-                object::as_map_mut(current).insert("status".into(), settled["status"].clone());
-                true
-            };
-            registry.edit(&kind, "", name, &edit).await?;
-        }
+        let result = if object::is_being_deleted(definition) {
+            finalize(registry, &kind, definition).await
+        } else {
+            establish(registry, &kind, definition, &definitions).await.map(|()| true)
+        };
+        settled &= result.unwrap_or_else(|error| {
+            tracing::warn!(definition = object::name(definition), %error, "a definition could not be settled; trying again");
+            false
+        });
     }
-    Ok(())
+    settled
+}
+
+async fn establish(registry: &Registry, kind: &Kind, definition: &Value, all: &[Value]) -> ApiResult<()> {
+    let mut settled = definition.clone();
+    let now = object::now();
+    if crd::accept(&mut settled, all, &now) {
+        // Served first, promised second: whoever waits for the promise may use it at once.
+        serve(registry, &settled);
+        crd::establish(&mut settled, &now);
+    }
+    if settled["status"] == definition["status"] {
+        return Ok(());
+    }
+    let edit = |current: &mut Value| {
+        object::as_map_mut(current).insert("status".into(), settled["status"].clone());
+        true
+    };
+    registry.edit(kind, "", object::name(definition), &edit).await
 }
 
 /// Puts a definition's kinds into the table, in place of what it served before.
@@ -122,50 +125,28 @@ fn drop_removed(registry: &Registry, definitions: &[Value]) {
     }
 }
 
-/// Deletes every object of a definition that goes, then lets go of the definition.
-async fn finalize(registry: &Arc<Registry>, kind: &Kind, definition: &Value) -> ApiResult<()> {
+/// Deletes every object of a definition that goes, then lets go of the definition. Returns whether that is done.
+async fn finalize(registry: &Arc<Registry>, kind: &Kind, definition: &Value) -> ApiResult<bool> {
     if !object::finalizers(definition).contains(&crd::CLEANUP_FINALIZER) {
-        return Ok(());
+        return Ok(true);
     }
     let place = crd::place(definition);
     let rows = crd::kinds(definition).unwrap_or_default();
     if let Some(row) = rows.first() {
-        let keys: Vec<String> = registry
-            .store
-            .view()
-            .scan(&place, "", "")
-            .map(|stored| stored.key.to_string())
-            .collect();
+        let keys: Vec<String> =
+            registry.store.view().scan(&place, "", "").map(|stored| stored.key.to_string()).collect();
         for key in keys {
             let (namespace, name) = key.split_once('/').unwrap_or(("", &key));
-            match registry
-                .mark_or_remove_quietly(row, namespace, name, &DeleteOptions::default())
-                .await
-            {
+            match registry.mark_or_remove_quietly(row, namespace, name, &DeleteOptions::default()).await {
                 Err(error) if error.code != 404 => return Err(error),
                 _ => {}
             }
         }
     }
     if registry.store.view().count(&place) > 0 {
-        // Finalizers hold some of them; their last write wakes us through the feed of their own place.
-        wait_for_change(registry, &place).await;
-        return Box::pin(reconcile(registry)).await;
+        return Ok(false);
     }
-    let edit = |current: &mut Value| {
-        let left: Vec<String> = object::finalizers(current)
-            .into_iter()
-            .filter(|name| *name != crd::CLEANUP_FINALIZER)
-            .map(str::to_owned)
-            .collect();
-        object::set_meta(current, "finalizers", serde_json::json!(left));
-        true
-    };
-    registry.edit(kind, "", object::name(definition), &edit).await
-}
-
-async fn wait_for_change(registry: &Registry, place: &str) {
-    let mut news = registry.store.feed(&place.into()).subscribe();
-    // The bell may have rung between the count and the subscription: do not wait for ever.
-    let _ = tokio::time::timeout(RETRY, news.changed()).await;
+    let edit = |current: &mut Value| object::drop_finalizer(current, crd::CLEANUP_FINALIZER);
+    registry.edit(kind, "", object::name(definition), &edit).await?;
+    Ok(true)
 }

@@ -341,18 +341,6 @@ async fn release(
     name: &str,
     finalizer: &str,
 ) -> ApiResult<()> {
-    let edit = |current: &mut Value| {
-        let left: Vec<String> = object::finalizers(current)
-            .into_iter()
-            .filter(|known| *known != finalizer)
-            .map(str::to_owned)
-            .collect();
-        if left.is_empty() {
-            object::remove_meta(current, "finalizers");
-        } else {
-            object::set_meta(current, "finalizers", json!(left));
-        }
-        true
-    };
+    let edit = |current: &mut Value| object::drop_finalizer(current, finalizer);
     registry.edit(kind, namespace, name, &edit).await
 }
