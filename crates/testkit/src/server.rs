@@ -77,6 +77,9 @@ impl Server {
             renewed: None,
             port: 0,
         };
+        if server.engine == Engine::Embedded {
+            binary(); // before there is a directory that nobody would delete
+        }
         if !matches!(server.engine, Engine::Given(_)) {
             let dir = tempfile::Builder::new().prefix("godwit-test-").tempdir();
             server.dir = dir.expect("a temporary directory").keep();
