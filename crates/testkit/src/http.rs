@@ -216,7 +216,7 @@ impl Watch {
             match tokio::time::timeout(Duration::from_secs(10), self.next()).await {
                 Ok(Some(event)) => event,
                 Ok(None) => panic!("{caller}: the watch ended"),
-                Err(_) => panic!("{caller}: no event within 10 s"),
+                Err(elapsed) => panic!("{caller}: no event within 10 s: {elapsed}"),
             }
         }
     }

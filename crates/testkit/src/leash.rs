@@ -15,7 +15,9 @@ setpriv --pdeathsig KILL -- "$@" >>"$log" 2>&1 </dev/null &
 echo $!
 if read -r signal; then kill -"$signal" $! 2>/dev/null; else kill -KILL $! 2>/dev/null; end=1; fi
 wait
-if [ "$end" ]; then rm -rf -- "$dir"; fi
+[ "$end" ] || exit 0
+# What the process itself started may still be ending, and writing.
+for _ in 1 2 3 4 5; do rm -rf -- "$dir" 2>/dev/null && break; sleep 0.2; done
 "#;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -77,6 +77,9 @@ impl Server {
             renewed: None,
             port: 0,
         };
+        if server.engine == Engine::Embedded {
+            binary(); // before there is a directory that nobody would delete
+        }
         if !matches!(server.engine, Engine::Given(_)) {
             let dir = tempfile::Builder::new().prefix("godwit-test-").tempdir();
             server.dir = dir.expect("a temporary directory").keep();
@@ -216,8 +219,20 @@ impl Server {
             self.control_plane().display().to_string(),
         );
         let up = self.dir.join("up");
-        let hold = format!("touch '{}' && sleep infinity", up.display());
-        let command = [&script, "run", &plane, "--", "sh", "-c", &hold].map(str::to_owned);
+        let hold = format!("touch '{}' && exec sleep infinity", up.display());
+        let command = [
+            &script,
+            "run",
+            &plane,
+            "--",
+            "setpriv",
+            "--pdeathsig",
+            "KILL",
+            "sh",
+            "-c",
+            &hold,
+        ]
+        .map(str::to_owned);
         let leash = Leash::start(&self.dir, &self.dir.join("log"), &command);
         self.ready(&leash, async || up.exists()).await;
         self.leash = Some(leash);

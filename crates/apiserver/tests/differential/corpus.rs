@@ -14,7 +14,7 @@ use serde_json::Value;
 pub struct Theme {
     #[serde(skip)]
     pub name: String,
-    /// CustomResourceDefinitions to create first: the files of `definitions/` by name.
+    /// The `CustomResourceDefinition`s to create first: the files of `definitions/` by name.
     #[serde(default)]
     pub definitions: Vec<String>,
     #[serde(skip)]

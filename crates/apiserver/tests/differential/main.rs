@@ -8,6 +8,12 @@
 //! - `GODWIT_TEST_SERVER=kubernetes`: the real server against the recording, which must match without exception.
 //! - `GODWIT_TEST_SERVER=kubernetes GODWIT_RECORD=1`: record anew.
 //! - `GODWIT_ONLY=TEXT`: only the themes whose name contains TEXT.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking, also in its helpers"
+)]
 
 mod compare;
 mod corpus;

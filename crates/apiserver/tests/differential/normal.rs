@@ -26,7 +26,9 @@ static TIME: LazyLock<Regex> =
 static AGE: LazyLock<Regex> = LazyLock::new(|| pattern(r"^\d+(s|m|m\d+s)$"));
 static ADDRESS: LazyLock<Regex> = LazyLock::new(|| pattern(r"127\.0\.0\.1:\d+"));
 static HASH: LazyLock<Regex> = LazyLock::new(|| pattern(r"hash=[0-9A-F]+"));
-static NUMBER: LazyLock<Regex> = LazyLock::new(|| pattern(r"\b\d+\b"));
+/// Numbers that are versions, by what stands before them in a message.
+static VERSION: LazyLock<Regex> =
+    LazyLock::new(|| pattern(r"(?i)((?:resource ?version|current)[^0-9,]{1,20}|\()(\d+)\b"));
 static QUOTED_OBJECT: LazyLock<Regex> = LazyLock::new(|| pattern(r#""\{\\"apiVersion\\":.*\}""#));
 
 #[derive(Default)]
@@ -130,9 +132,11 @@ impl Tokens {
             };
             text = prefix.replace_all(&text, name).into_owned();
         }
-        if text.to_lowercase().replace(' ', "").contains("resourceversion") && place[0] == "message" {
-            text = NUMBER
-                .replace_all(&text, |number: &Captures| self.mentioned(&number[0]))
+        if place[0] == "message" {
+            text = VERSION
+                .replace_all(&text, |found: &Captures| {
+                    format!("{}{}", &found[1], self.mentioned(&found[2]))
+                })
                 .into_owned();
         }
         let text = UID.replace_all(&text, |uid: &Captures| {

@@ -333,12 +333,11 @@ fn text(template: &str, variables: &Variables) -> String {
         let end = part
             .find(|c: char| !c.is_ascii_alphanumeric())
             .unwrap_or(part.len());
-        match variables.get(&part[..end]) {
-            Some(value) => filled.push_str(value),
-            None => {
-                filled.push('$');
-                filled.push_str(&part[..end]);
-            }
+        if let Some(value) = variables.get(&part[..end]) {
+            filled.push_str(value);
+        } else {
+            filled.push('$');
+            filled.push_str(&part[..end]);
         }
         filled.push_str(&part[end..]);
     }

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::runtime::controller::Action;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::runtime::finalizer::{Event as Finalizer, finalizer};
+use kube::runtime::wait::{await_condition, conditions};
 use kube::runtime::{Controller, watcher};
 use kube::{Api, Client, Resource as _, ResourceExt as _};
 use serde_json::json;
@@ -153,8 +155,6 @@ async fn a_controller_does_its_work_and_cleans_up() {
 async fn waiting_for_a_condition() {
     let space = Space::new().await;
     let things = space.things().await;
-    use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-    use kube::runtime::wait::{await_condition, conditions};
     let definitions: Api<CustomResourceDefinition> = Api::all(space.client.clone());
     let name = format!("things.{}", things.group);
     let established = await_condition(definitions.clone(), &name, conditions::is_crd_established());

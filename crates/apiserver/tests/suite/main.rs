@@ -2,6 +2,12 @@
 //!
 //! Every test runs on either engine (see `testkit::Server`); all share one server, and each works in its own namespace and with its own
 //! definitions, so that they can run side by side. A test that restarts its server or exhausts its history starts one of its own.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking, also in its helpers"
+)]
 
 mod admission;
 mod apply;
@@ -111,6 +117,7 @@ impl Things {
         format!("{}/v1", self.group)
     }
 
+    #[allow(clippy::needless_pass_by_value, reason = "every caller writes it in place")]
     fn body(&self, name: &str, spec: Value) -> Value {
         json!({"apiVersion": self.api_version(), "kind": "Thing", "metadata": {"name": name}, "spec": spec})
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, PostParams};
 use kube::core::PartialObjectMeta;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
@@ -62,9 +62,9 @@ async fn converges(
         if number % 5 == 4 {
             maps.delete(&name, &DeleteParams::default()).await.ok();
         } else if maps.get_opt(&name).await.unwrap().is_some() {
-            maps.replace(&name, &Default::default(), &map).await.unwrap();
+            maps.replace(&name, &PostParams::default(), &map).await.unwrap();
         } else {
-            maps.create(&Default::default(), &map).await.unwrap();
+            maps.create(&PostParams::default(), &map).await.unwrap();
         }
     };
     let writes = async {
@@ -89,9 +89,9 @@ async fn converges(
         loop {
             tokio::select! {
                 result = &mut writes, if truth.is_none() => truth = Some(result),
-                event = stream.next() => match event.expect("a watcher never ends") {
-                    Ok(event) => belief.learn(event),
-                    Err(_) => {} // a cut connection; the watcher goes on by itself
+                // An error is a cut connection; the watcher goes on by itself.
+                event = stream.next() => if let Ok(event) = event.expect("a watcher never ends") {
+                    belief.learn(event);
                 },
             }
             if truth.as_ref() == Some(&belief.now) {
@@ -99,7 +99,7 @@ async fn converges(
             }
         }
     };
-    let result = tokio::time::timeout(Duration::from_secs(60), convergence).await;
+    let result = tokio::time::timeout(Duration::from_mins(1), convergence).await;
     assert!(
         result.is_ok(),
         "believes {:?}, but the truth is {truth:?}",
@@ -108,7 +108,7 @@ async fn converges(
 }
 
 async fn cut(flaky: &Flaky, number: usize) {
-    if number % 4 == 0 {
+    if number.is_multiple_of(4) {
         flaky.cut();
     }
 }
@@ -147,7 +147,7 @@ async fn forgets(config: watcher::Config) {
     let path = format!("/api/v1/namespaces/{namespace}/configmaps");
     let path = &path;
     converges(&server, &namespace, config, async |flaky, number| {
-        if number % 10 == 0 {
+        if number.is_multiple_of(10) {
             flaky.cut();
             for _ in 0..30 {
                 http.post(path, &json!({"metadata": {"generateName": "noise-"}}))
