@@ -80,6 +80,8 @@ pub struct Custom {
     /// `spec.versions[].schema.openAPIV3Schema` as written, for OpenAPI.
     pub raw_schema: Arc<serde_json::Value>,
     pub deprecation_warning: Option<String>,
+    /// The schema of the stored version, when that is another.
+    pub storage_schema: Option<Node>,
 }
 
 /// A printed column of a `Table`.
