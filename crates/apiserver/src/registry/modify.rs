@@ -154,6 +154,7 @@ impl Registry {
                 keep_other_half(kind, subresource, &mut review.object, old);
                 prune::prune(kind.schema.get(), &mut review.object);
                 defaults::apply(kind.schema.get(), &mut review.object);
+                strategy::complete(kind, &mut review.object);
             }
         }
         if subresource.is_empty() {

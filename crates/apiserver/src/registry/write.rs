@@ -75,6 +75,7 @@ impl<'a> Intent<'a> {
         let sent = if self.validation == FieldValidation::Strict { object.clone() } else { Value::Null };
         let unknown = prune::prune(schema, object);
         defaults::apply(schema, object);
+        strategy::complete(self.kind, object);
         let complaints: Vec<String> = unknown
             .iter()
             .map(|path| format!("unknown field {path:?}"))
@@ -183,6 +184,7 @@ impl Registry {
         if before.is_some_and(|before| before != review.object) {
             prune::prune(kind.schema.get(), &mut review.object);
             defaults::apply(kind.schema.get(), &mut review.object);
+            strategy::complete(kind, &mut review.object);
         }
         special::prepare_create(self, kind, &mut review.object);
         strategy::prepare_create(kind, &mut review.object);

@@ -54,9 +54,9 @@ pub fn complete(object: &mut Value, path: &[&str], is_pod: bool) {
             default(spec, other, account);
         }
     }
+    default(spec, "securityContext", json!({}));
     if is_pod {
         default(spec, "enableServiceLinks", true);
-        tolerate_short_outages(spec);
     }
 }
 
@@ -87,7 +87,8 @@ fn request_what_is_limited(container: &mut JsonMap) {
 }
 
 /// A node's short outage does not evict its pods at once.
-fn tolerate_short_outages(spec: &mut JsonMap) {
+pub fn tolerate_short_outages(pod: &mut Value) {
+    let Some(spec) = map_at(pod, &["spec"]) else { return };
     default(spec, "tolerations", json!([]));
     let Some(Value::Array(tolerations)) = spec.get_mut("tolerations") else {
         return;
