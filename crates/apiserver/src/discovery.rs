@@ -319,6 +319,7 @@ pub(crate) mod tests {
                 default_on_read: false,
                 raw_schema: Arc::new(raw_schema),
                 deprecation_warning: None,
+                storage_schema: None,
             }),
             ..builtin("example.godwit.dev", version, "Bird", "birds")
         }

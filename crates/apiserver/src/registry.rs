@@ -154,7 +154,7 @@ impl Registry {
         let mut reply = match call.verb {
             Verb::Get => self.get(&call, kind).await,
             Verb::List => self.list(&call, kind).await,
-            Verb::Watch => self.watch(&call, kind).await,
+            Verb::Watch => self.watch(&call, kind),
             Verb::Create => self.create(&call, kind).await,
             Verb::Update => self.replace(&call, kind).await,
             Verb::Patch => self.patch(&call, kind).await,

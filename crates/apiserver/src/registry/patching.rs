@@ -65,7 +65,7 @@ impl Registry {
             return Err(ApiError::invalid("meta.k8s.io", "PatchOptions", "", vec![error]));
         }
         let mut config = decoded.value;
-        self.check_config(intent, &config)?;
+        Self::check_config(intent, &config)?;
         object::set_meta(&mut config, "name", call.route.name().into());
         if kind.namespaced {
             object::set_meta(&mut config, "namespace", call.route.namespace().into());
@@ -112,7 +112,7 @@ impl Registry {
         .await
     }
 
-    fn check_config(&self, intent: &Intent<'_>, config: &Value) -> ApiResult<()> {
+    fn check_config(intent: &Intent<'_>, config: &Value) -> ApiResult<()> {
         let (kind, route) = (intent.kind, &intent.call.route);
         let missing = |field: &str| config[field].as_str().unwrap_or_default().is_empty();
         if missing("kind") || missing("apiVersion") {
