@@ -61,8 +61,8 @@ pub fn prepare_update(kind: &Kind, new: &mut Value, old: &Value) {
     }
 }
 
-/// Fills in what depends on other fields, on every write.
-fn complete(kind: &Kind, object: &mut Value) {
+/// Fills in what depends on other fields, on every write: what the real server's decoder does.
+pub fn complete(kind: &Kind, object: &mut Value) {
     quantities::normalize(&kind.schema, object);
     match kind.plural.as_str() {
         "pods" => pods::complete(object, &["spec"], true),
@@ -79,6 +79,12 @@ fn complete(kind: &Kind, object: &mut Value) {
             }
         }
         "secrets" => absorb_plain_text(object),
+        // A reference to a secret is its name, and nothing else.
+        "serviceaccounts" => {
+            for secret in object.as_object_mut().into_iter().flat_map(|map| each(map, "secrets")) {
+                secret.retain(|field, _| field == "name");
+            }
+        }
         "nodes" => {
             if let Some(status) = map_at(object, &["status"]) {
                 let capacity = get(status, "capacity").clone();
