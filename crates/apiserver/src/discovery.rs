@@ -319,6 +319,7 @@ pub(crate) mod tests {
                 default_on_read: false,
                 raw_schema: Arc::new(raw_schema),
                 deprecation_warning: None,
+                terminating: false,
             }),
             ..builtin("example.godwit.dev", version, "Bird", "birds")
         }

@@ -34,7 +34,10 @@ pub fn prepare_create(kind: &Kind, object: &mut Value) {
             default(spec, "finalizers", json!(["kubernetes"]));
             put(object, "status", json!({"phase": "Active"}));
         }
-        "pods" => pods::begin(object),
+        "pods" => {
+            pods::tolerate_short_outages(object);
+            pods::begin(object);
+        }
         "persistentvolumeclaims" | "persistentvolumes" => put(object, "status", json!({"phase": "Pending"})),
         "daemonsets" => set_template_generation(object, 1),
         _ => {}
@@ -48,7 +51,10 @@ pub fn prepare_update(kind: &Kind, new: &mut Value, old: &Value) {
     }
     match kind.plural.as_str() {
         "services" => services::keep_allocated(new, old),
-        "pods" => pods::keep_decided(new, old),
+        "pods" => {
+            pods::keep_decided(new, old);
+            pods::tolerate_short_outages(new);
+        }
         // Finalizers go by way of /finalize, decisions by way of /approval.
         "namespaces" | "certificatesigningrequests" => put(new, "spec", old["spec"].clone()),
         _ => {}
@@ -79,6 +85,12 @@ pub fn complete(kind: &Kind, object: &mut Value) {
             }
         }
         "secrets" => absorb_plain_text(object),
+        "mutatingwebhookconfigurations" | "validatingwebhookconfigurations" => {
+            for webhook in object.as_object_mut().into_iter().flat_map(|map| each(map, "webhooks")) {
+                default(webhook, "namespaceSelector", json!({}));
+                default(webhook, "objectSelector", json!({}));
+            }
+        }
         // A reference to a secret is its name, and nothing else.
         "serviceaccounts" => {
             for secret in object.as_object_mut().into_iter().flat_map(|map| each(map, "secrets")) {

@@ -35,6 +35,7 @@ pub fn complete(object: &mut Value, path: &[&str], is_pod: bool) {
             }
         }
     }
+    default(spec, "securityContext", json!({}));
     for volume in each(spec, "volumes") {
         if volume.keys().all(|key| key == "name") {
             volume.insert("emptyDir".into(), json!({}));
@@ -56,7 +57,6 @@ pub fn complete(object: &mut Value, path: &[&str], is_pod: bool) {
     }
     if is_pod {
         default(spec, "enableServiceLinks", true);
-        tolerate_short_outages(spec);
     }
 }
 
@@ -86,8 +86,9 @@ fn request_what_is_limited(container: &mut JsonMap) {
     }
 }
 
-/// A node's short outage does not evict its pods at once.
-fn tolerate_short_outages(spec: &mut JsonMap) {
+/// A node's short outage does not evict its pods at once. Added after the client is done: nobody owns it.
+pub fn tolerate_short_outages(pod: &mut Value) {
+    let Some(spec) = map_at(pod, &["spec"]) else { return };
     default(spec, "tolerations", json!([]));
     let Some(Value::Array(tolerations)) = spec.get_mut("tolerations") else {
         return;

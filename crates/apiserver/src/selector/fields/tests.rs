@@ -47,6 +47,7 @@ fn custom(mut kind: Kind, namespaced: bool) -> Kind {
         default_on_read: false,
         raw_schema: Arc::default(),
         deprecation_warning: None,
+        terminating: false,
     });
     kind
 }
