@@ -89,8 +89,18 @@ pub fn is_established(definition: &Value) -> bool {
 pub fn kinds(definition: &Value) -> Result<Vec<Kind>, Vec<FieldError>> {
     let served = versions(definition).iter().enumerate();
     let served = served.filter(|(_, version)| version["served"] == json!(true));
-    let rows = served.map(|(index, version)| kind(definition, version, index));
-    rows.collect()
+    let rows: Result<Vec<Kind>, _> = served.map(|(index, version)| kind(definition, version, index)).collect();
+    let mut rows = rows?;
+    let stored = versions(definition).iter().find(|version| version["storage"] == json!(true));
+    if let Some(stored) = stored.filter(|_| rows.len() > 1) {
+        let schema = Node::from(structural::parse(&stored["schema"]["openAPIV3Schema"], "storage")?);
+        for row in rows.iter_mut().filter(|row| row.version != text(stored, "name")) {
+            if let Some(custom) = &mut row.custom {
+                custom.storage_schema = Some(schema.clone());
+            }
+        }
+    }
+    Ok(rows)
 }
 
 fn kind(definition: &Value, version: &Value, index: usize) -> Result<Kind, Vec<FieldError>> {
@@ -146,6 +156,7 @@ fn kind(definition: &Value, version: &Value, index: usize) -> Result<Kind, Vec<F
             raw_schema: Arc::new(raw.clone()),
             deprecation_warning: deprecation(definition, version),
             terminating: names::is_true(definition, "Terminating"),
+            storage_schema: None,
         }),
         group,
     })

@@ -91,8 +91,9 @@ impl Service {
                 .unwrap_or_default()
                 .to_owned()
         };
-        if let Some(reply) = meta::health(parts.uri.path()) {
-            return Ok(reply);
+        let reads = parts.method == Method::GET || parts.method == Method::HEAD;
+        if let Some(reply) = meta::public(parts.uri.path()) {
+            return if reads { Ok(reply) } else { Err(ApiError::method_not_allowed()) };
         }
         let user = self.registry.auth.identify(&parts.headers, self.caller.as_ref())?;
         let accept = text(header::ACCEPT);
@@ -101,7 +102,7 @@ impl Service {
         let route = match route {
             Route::Resource(route) => route,
             other => {
-                if parts.method != Method::GET && parts.method != Method::HEAD {
+                if !reads {
                     return Err(ApiError::method_not_allowed());
                 }
                 return meta::answer(&self.registry, &other, &accept, &text(header::IF_NONE_MATCH));

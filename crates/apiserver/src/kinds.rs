@@ -83,6 +83,8 @@ pub struct Custom {
     pub deprecation_warning: Option<String>,
     /// The definition is being deleted: its objects go, and no new ones come.
     pub terminating: bool,
+    /// The schema of the stored version, when that is another.
+    pub storage_schema: Option<Node>,
 }
 
 /// A printed column of a `Table`.

@@ -28,7 +28,6 @@ mod patching;
 mod pods;
 mod read;
 mod reviews;
-mod snapshots;
 mod special;
 mod subresource;
 mod watch;
@@ -50,13 +49,28 @@ pub enum Verb {
     DeleteCollection,
 }
 
+impl Verb {
+    /// As discovery writes it.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::List => "list",
+            Self::Watch => "watch",
+            Self::Create => "create",
+            Self::Update => "update",
+            Self::Patch => "patch",
+            Self::Delete => "delete",
+            Self::DeleteCollection => "deletecollection",
+        }
+    }
+}
+
 pub struct Registry {
     pub(crate) store: Store,
     pub(crate) kinds: Kinds,
     pub(crate) auth: Auth,
     pub(crate) webhooks: Webhooks,
     pub(crate) nodes: Option<NodeClient>,
-    snapshots: snapshots::Snapshots,
     /// Where clients reach this server; known once it listens.
     address: RwLock<String>,
     /// The certificate that clients trust, as PEM; empty for a server without TLS.
@@ -80,7 +94,6 @@ impl Registry {
             auth,
             webhooks,
             nodes,
-            snapshots: snapshots::Snapshots::default(),
             address: RwLock::default(),
             authority,
             stopping: tokio::sync::watch::Sender::new(false),
@@ -120,7 +133,10 @@ impl Registry {
         if misplaced && kind.custom.is_some() && route.name.is_some() {
             return Err(kind.not_found(route.name()));
         }
-        if misplaced || (spans && !is_list && kind.verbs() != ["create"]) {
+        if spans && !is_list && route.name.is_none() && kind.verbs() != ["create"] {
+            return Err(ApiError::method_not_allowed());
+        }
+        if misplaced || (spans && route.name.is_some()) {
             return Err(ApiError::no_such_resource());
         }
         if !route.subresource.is_empty() {
@@ -131,6 +147,9 @@ impl Registry {
                 Verb::Create => self.review(&call, kind),
                 _ => Err(ApiError::method_not_allowed()),
             };
+        }
+        if !kind.verbs().contains(&call.verb.name()) {
+            return Err(ApiError::method_not_allowed());
         }
         let mut reply = match call.verb {
             Verb::Get => self.get(&call, kind).await,
@@ -201,8 +220,11 @@ fn present_value(kind: &Kind, object: &mut Value) {
     }
 }
 
-/// What a client sent, as it is stored.
+/// What a client sent, as it is stored. Another version than the stored one keeps only what that one knows.
 pub(crate) fn absorb(kind: &Kind, mut object: Value) -> ApiResult<Value> {
+    if let Some(stored) = kind.custom.as_ref().and_then(|custom| custom.storage_schema.as_ref()) {
+        prune::prune(stored.get(), &mut object);
+    }
     let map = object::as_map_mut(&mut object);
     map.insert("apiVersion".into(), kind.storage_api_version.clone().into());
     map.insert("kind".into(), kind.kind.clone().into());

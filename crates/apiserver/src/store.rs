@@ -223,6 +223,25 @@ impl Store {
         self.shared.view.load_full()
     }
 
+    /// The newest state with one place as it was at an earlier revision, as long as its history reaches back to it.
+    pub fn view_at(&self, place: &Place, revision: u64) -> Result<Arc<View>, TooOld> {
+        let newest = self.view();
+        if revision >= newest.revision {
+            return Ok(newest);
+        }
+        let since = self.feed(place).after(revision, newest.revision, usize::MAX)?;
+        let mut view = View::clone(&newest);
+        view.revision = revision;
+        let objects = view.places.entry(place.clone()).or_default();
+        for event in since.iter().rev() {
+            match &event.previous {
+                Some(previous) => objects.insert(previous.key.clone(), previous.clone()),
+                None => objects.remove(&event.object.key),
+            };
+        }
+        Ok(Arc::new(view))
+    }
+
     /// What changes in a place.
     pub fn feed(&self, place: &Place) -> Arc<Feed> {
         self.shared.feed(place)

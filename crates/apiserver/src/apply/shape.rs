@@ -200,6 +200,7 @@ pub fn empty_object(schema: &Schema) -> Value {
         let below = node.get();
         let value = match &below.default {
             Some(Value::Object(default)) if default.is_empty() => empty_object(below),
+            Some(zero) if is_zero(zero) => zero.clone(),
             _ if !matches!(below.kind, Type::Object | Type::Array) => return None,
             _ if !schema.constraints.required.contains(name) => return None,
             _ => Value::Null,
@@ -207,6 +208,16 @@ pub fn empty_object(schema: &Schema) -> Value {
         Some((name.clone(), value))
     });
     Value::Object(fields.collect())
+}
+
+/// What Go writes for a plain field that nobody set.
+fn is_zero(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::String(text) => text.is_empty(),
+        Value::Number(number) => number.as_i64() == Some(0),
+        _ => false,
+    }
 }
 
 fn list_form(schema: &Schema) -> Form<'_> {

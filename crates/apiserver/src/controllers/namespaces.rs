@@ -122,7 +122,12 @@ async fn empty(registry: &Arc<Registry>, namespace: &str) -> ApiResult<bool> {
         return Ok(false);
     };
     let edit = |current: &mut Value| {
-        object::set_path(current, "spec.finalizers", json!([]));
+        let left: Vec<String> = object::strings(&current["spec"]["finalizers"])
+            .into_iter()
+            .filter(|name| *name != "kubernetes")
+            .map(str::to_owned)
+            .collect();
+        object::set_path(current, "spec.finalizers", json!(left));
         true
     };
     registry.edit(kind, "", namespace, &edit).await?;

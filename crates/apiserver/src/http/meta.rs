@@ -11,10 +11,13 @@ use crate::registry::Registry;
 use crate::status::{ApiError, ApiResult};
 use crate::{discovery, openapi};
 
-/// Probes answer without credentials: they say nothing but that the server is up.
-pub(super) fn health(path: &str) -> Option<Reply> {
-    matches!(path, "/healthz" | "/livez" | "/readyz")
-        .then(|| Reply::bytes(StatusCode::OK, "text/plain; charset=utf-8", "ok"))
+/// Probes and the version answer without credentials: they tell nothing of what is stored.
+pub(super) fn public(path: &str) -> Option<Reply> {
+    match path {
+        "/healthz" | "/livez" | "/readyz" => Some(Reply::bytes(StatusCode::OK, "text/plain; charset=utf-8", "ok")),
+        "/version" => Some(Reply::json(StatusCode::OK, &version())),
+        _ => None,
+    }
 }
 
 pub(super) fn answer(registry: &Registry, route: &Route, accept: &str, known: &str) -> ApiResult<Reply> {
@@ -24,7 +27,6 @@ pub(super) fn answer(registry: &Registry, route: &Route, accept: &str, known: &s
     let kinds = registry.kinds.load();
     let found = |value: Option<Value>| value.map(json_type).ok_or_else(ApiError::no_such_resource);
     let (value, content_type) = match route {
-        Route::Version => json_type(version()),
         Route::Groups { core } => match aggregated_discovery(accept) {
             Some("v2") => (
                 discovery::aggregated(&kinds, *core, "v2"),

@@ -6,7 +6,6 @@ use crate::status::{ApiError, ApiResult};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Route {
-    Version,
     /// `/api` or `/apis`.
     Groups {
         core: bool,
@@ -61,7 +60,6 @@ pub fn parse(path: &str) -> ApiResult<Route> {
     }
     let parts: Vec<&str> = segments.iter().map(String::as_str).collect();
     Ok(match parts.as_slice() {
-        ["version"] => Route::Version,
         ["api"] => Route::Groups { core: true },
         ["apis"] => Route::Groups { core: false },
         ["apis", group] => Route::Group((*group).into()),

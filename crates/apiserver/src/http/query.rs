@@ -29,14 +29,14 @@ impl Query {
         self.get(key).is_some_and(|value| !matches!(value, "false" | "0"))
     }
 
+    /// A whole number; what is negative means the same as nothing.
     pub fn number(&self, key: &str) -> ApiResult<Option<u64>> {
         match self.get(key) {
             None | Some("") => Ok(None),
-            Some(text) => text.parse().map(Some).map_err(|_| {
-                ApiError::bad_request(format!(
-                    "invalid value for query parameter {key}: {text:?} is not a number"
-                ))
-            }),
+            Some(text) => match text.parse::<i64>() {
+                Ok(number) => Ok(u64::try_from(number).ok()),
+                Err(_) => Err(ApiError::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax"))),
+            },
         }
     }
 

@@ -122,6 +122,7 @@ impl Fact {
         schema.constraints.options.extend(self.enumeration());
         if let Some(default) = self.default {
             schema.default = serde_json::from_str(default).ok();
+            schema.nullable |= schema.default == Some(Value::Null);
         }
     }
 

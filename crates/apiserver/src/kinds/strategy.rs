@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::Kind;
 use crate::object::{self, JsonMap};
+use crate::schema::defaults;
 use crate::status::{ApiResult, FieldError};
 
 mod events;
@@ -27,17 +28,15 @@ pub fn prepare_create(kind: &Kind, object: &mut Value) {
     if kind.custom.is_some() {
         return;
     }
-    complete(kind, object);
+    begin_status(kind, object);
+    derive(kind, object);
     match kind.plural.as_str() {
         "namespaces" => {
             let spec = object::child_mut(object::as_map_mut(object), "spec");
             default(spec, "finalizers", json!(["kubernetes"]));
             put(object, "status", json!({"phase": "Active"}));
         }
-        "pods" => {
-            pods::tolerate_short_outages(object);
-            pods::begin(object);
-        }
+        "pods" => pods::begin(object),
         "persistentvolumeclaims" | "persistentvolumes" => put(object, "status", json!({"phase": "Pending"})),
         "daemonsets" => set_template_generation(object, 1),
         _ => {}
@@ -51,15 +50,12 @@ pub fn prepare_update(kind: &Kind, new: &mut Value, old: &Value) {
     }
     match kind.plural.as_str() {
         "services" => services::keep_allocated(new, old),
-        "pods" => {
-            pods::keep_decided(new, old);
-            pods::tolerate_short_outages(new);
-        }
+        "pods" => pods::keep_decided(new, old),
         // Finalizers go by way of /finalize, decisions by way of /approval.
         "namespaces" | "certificatesigningrequests" => put(new, "spec", old["spec"].clone()),
         _ => {}
     }
-    complete(kind, new);
+    derive(kind, new);
     if kind.plural == "daemonsets" {
         let was = template_generation(old);
         let changed = new["spec"]["template"] != old["spec"]["template"];
@@ -67,8 +63,45 @@ pub fn prepare_update(kind: &Kind, new: &mut Value, old: &Value) {
     }
 }
 
-/// Fills in what depends on other fields, on every write: what the real server's decoder does.
+/// A status is there from the beginning, with zeros for the numbers that the types always write.
+fn begin_status(kind: &Kind, object: &mut Value) {
+    if kind.status && object.get("status").is_none() {
+        let mut status = json!({});
+        if let Some(known) = kind.schema.get().field("status") {
+            defaults::apply(known, &mut status);
+        }
+        put(object, "status", status);
+    }
+}
+
+/// What the server decides on every write, whoever made it: nobody owns these fields.
+fn derive(kind: &Kind, object: &mut Value) {
+    match kind.plural.as_str() {
+        // A generated name was not known before.
+        "namespaces" => label_with_name(object),
+        "pods" => pods::tolerate_short_outages(object),
+        "services" => services::derive_addresses(object),
+        "persistentvolumeclaims" => {
+            if let Some(spec) = map_at(object, &["spec"]) {
+                for (one, other) in [("dataSource", "dataSourceRef"), ("dataSourceRef", "dataSource")] {
+                    let source = get(spec, one).clone();
+                    // A reference may point to another namespace, which the older field cannot.
+                    if !source.is_null() && source["namespace"].is_null() {
+                        default(spec, other, source);
+                    }
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Defaults that depend on other fields, and other spellings of the same: part of reading an object, so that whoever
+/// wrote it owns them.
 pub fn complete(kind: &Kind, object: &mut Value) {
+    if kind.custom.is_some() {
+        return;
+    }
     quantities::normalize(&kind.schema, object);
     match kind.plural.as_str() {
         "pods" => pods::complete(object, &["spec"], true),
@@ -77,23 +110,11 @@ pub fn complete(kind: &Kind, object: &mut Value) {
             complete_strategy(object);
         }
         "services" => services::complete(object),
-        "namespaces" => {
-            let name = object::name(object).to_owned();
-            if !name.is_empty() {
-                let labels = object::child_mut(object::metadata_mut(object), "labels");
-                labels.insert("kubernetes.io/metadata.name".into(), name.into());
-            }
-        }
+        "namespaces" => label_with_name(object),
         "secrets" => absorb_plain_text(object),
-        "mutatingwebhookconfigurations" | "validatingwebhookconfigurations" => {
-            for webhook in object.as_object_mut().into_iter().flat_map(|map| each(map, "webhooks")) {
-                default(webhook, "namespaceSelector", json!({}));
-                default(webhook, "objectSelector", json!({}));
-            }
-        }
         // A reference to a secret is its name, and nothing else.
         "serviceaccounts" => {
-            for secret in object.as_object_mut().into_iter().flat_map(|map| each(map, "secrets")) {
+            for secret in each_at(object, "secrets") {
                 secret.retain(|field, _| field == "name");
             }
         }
@@ -111,29 +132,28 @@ pub fn complete(kind: &Kind, object: &mut Value) {
                 }
             }
         }
-        "persistentvolumeclaims" => {
-            if let Some(spec) = map_at(object, &["spec"]) {
-                for (one, other) in [("dataSource", "dataSourceRef"), ("dataSourceRef", "dataSource")] {
-                    let source = get(spec, one).clone();
-                    // A reference may point to another namespace, which the older field cannot.
-                    if !source.is_null() && source["namespace"].is_null() {
-                        default(spec, other, source);
-                    }
-                }
+        "mutatingwebhookconfigurations" | "validatingwebhookconfigurations" => {
+            for webhook in each_at(object, "webhooks") {
+                default(webhook, "namespaceSelector", json!({}));
+                default(webhook, "objectSelector", json!({}));
             }
         }
         "rolebindings" | "clusterrolebindings" => {
-            for subject in object
-                .as_object_mut()
-                .into_iter()
-                .flat_map(|map| each(map, "subjects"))
-            {
+            for subject in each_at(object, "subjects") {
                 if matches!(text(get(subject, "kind")), "User" | "Group") {
                     default(subject, "apiGroup", "rbac.authorization.k8s.io");
                 }
             }
         }
         _ => {}
+    }
+}
+
+fn label_with_name(namespace: &mut Value) {
+    let name = object::name(namespace).to_owned();
+    if !name.is_empty() {
+        let labels = object::child_mut(object::metadata_mut(namespace), "labels");
+        labels.insert("kubernetes.io/metadata.name".into(), name.into());
     }
 }
 
@@ -275,6 +295,10 @@ fn map_at<'a>(object: &'a mut Value, path: &[&str]) -> Option<&'a mut JsonMap> {
 fn each<'a>(map: &'a mut JsonMap, key: &str) -> impl Iterator<Item = &'a mut JsonMap> {
     let elements = map.get_mut(key).and_then(Value::as_array_mut);
     elements.into_iter().flatten().filter_map(Value::as_object_mut)
+}
+
+fn each_at<'a>(object: &'a mut Value, key: &str) -> impl Iterator<Item = &'a mut JsonMap> {
+    object.as_object_mut().into_iter().flat_map(move |map| each(map, key))
 }
 
 fn default(map: &mut JsonMap, key: &str, value: impl Into<Value>) {

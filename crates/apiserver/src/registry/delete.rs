@@ -16,7 +16,7 @@ use crate::http::Call;
 use crate::http::reply::Reply;
 use crate::kinds::Kind;
 use crate::object;
-use crate::status::{ApiError, ApiResult, FieldError, qualified};
+use crate::status::{ApiError, ApiResult, FieldError};
 use crate::store::{Desired, Expect, Write, WriteError};
 
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
@@ -49,13 +49,18 @@ impl Options {
             crate::body::decode(&call.content_type, &call.body)?.value
         };
         let text = |value: &Value| value.as_str().map(str::to_owned);
-        let mut propagation = text(&sent["propagationPolicy"])
-            .unwrap_or_else(|| call.query.text("propagationPolicy").to_owned());
+        let mut propagation =
+            text(&sent["propagationPolicy"]).unwrap_or_else(|| call.query.text("propagationPolicy").to_owned());
         let orphan = sent["orphanDependents"]
             .as_bool()
             .or_else(|| call.query.get("orphanDependents").map(|text| text == "true"));
         if let Some(orphan) = orphan {
-            orphan_or(&mut propagation, orphan);
+            if !propagation.is_empty() {
+                let detail = "orphanDependents and deletionPropagation cannot be both set";
+                let error = FieldError::invalid("propagationPolicy", &json!(propagation), detail);
+                return Err(ApiError::invalid("meta.k8s.io", "DeleteOptions", "", vec![error]));
+            }
+            propagation = if orphan { "Orphan" } else { "Background" }.to_owned();
         }
         if !matches!(propagation.as_str(), "" | "Background" | "Foreground" | "Orphan") {
             let supported = ["Foreground", "Background", "Orphan", "nil"].map(str::to_owned);
@@ -84,27 +89,21 @@ impl Options {
     }
 
     fn check(&self, kind: &Kind, object: &Value) -> ApiResult<()> {
-        let name = object::name(object);
-        if let Some(uid) = self.uid.as_ref().filter(|uid| *uid != object::uid(object)) {
-            let why = format!(
-                "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
-                object::uid(object)
-            );
-            return Err(kind.conflict(name, why));
+        let conflict = |why: String| Err(ApiError::conflict(&kind.group, &kind.kind, object::name(object), why));
+        let uid = object::uid(object);
+        if let Some(asked) = self.uid.as_ref().filter(|asked| *asked != uid) {
+            return conflict(format!(
+                "the UID in the precondition ({asked}) does not match the UID in record ({uid}). The object might have been deleted and then recreated"
+            ));
         }
         let current = object::meta_str(object, "resourceVersion");
         if let Some(asked) = self.resource_version.as_ref().filter(|asked| *asked != current) {
-            let why = format!(
-                "Precondition failed: ResourceVersion in precondition: {asked}, ResourceVersion in object meta: {current}"
-            );
-            return Err(kind.conflict(name, why));
+            return conflict(format!(
+                "the ResourceVersion in the precondition ({asked}) does not match the ResourceVersion in record ({current}). The object might have been modified"
+            ));
         }
         Ok(())
     }
-}
-
-fn orphan_or(propagation: &mut String, orphan: bool) {
-    *propagation = if orphan { "Orphan" } else { "Background" }.to_owned();
 }
 
 impl Registry {
@@ -176,6 +175,10 @@ impl Registry {
             let mut new = old.clone();
             hold(kind, &mut new, options);
             let grace = pods::grace_period(kind, &new, options);
+            if grace == 0 && kind.storage.as_ref() == "pods" {
+                // A pod says also of an end without grace that it had none.
+                mark(kind, &mut new, 0);
+            }
             let held = !object::finalizers(&new).is_empty() || grace > 0 || is_filled_namespace(kind, &new);
             if held {
                 mark(kind, &mut new, grace);
@@ -311,6 +314,5 @@ fn success(kind: &Kind, object: &Value) -> Value {
     if !kind.group.is_empty() {
         details["group"] = kind.group.clone().into();
     }
-    debug_assert!(!qualified(&kind.plural, &kind.group).is_empty());
     json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details })
 }

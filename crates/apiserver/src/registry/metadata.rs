@@ -1,13 +1,11 @@
 //! `metadata`: what the server writes there, what it keeps, and the rules for names, labels and the rest.
 
-use std::sync::LazyLock;
-
-use regex::Regex;
 use serde_json::{Value, json};
 
 use crate::kinds::{Kind, strategy};
 use crate::object;
-use crate::status::{ApiError, ApiResult, FieldError, FieldErrorKind, show};
+use crate::selector::{label_key_errors, label_value_errors};
+use crate::status::{ApiError, ApiResult, FieldError, FieldErrorKind};
 
 const ANNOTATIONS_LIMIT: usize = 256 << 10;
 
@@ -51,12 +49,7 @@ pub(super) fn check_new(kind: &Kind, object: &Value) -> ApiResult<()> {
 /// Writes what only the server may write.
 pub(super) fn stamp_new(kind: &Kind, object: &mut Value, now: &str) {
     let meta = object::metadata_mut(object);
-    for server_owned in [
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-        "selfLink",
-        "generation",
-    ] {
+    for server_owned in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
         meta.remove(server_owned);
     }
     meta.insert("uid".into(), uuid::Uuid::new_v4().to_string().into());
@@ -92,15 +85,6 @@ pub(super) fn restore(new: &mut Value, old: &Value) {
     }
 }
 
-static LABEL_NAME: LazyLock<Option<Regex>> =
-    LazyLock::new(|| Regex::new("^([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]$").ok());
-static SUBDOMAIN: LazyLock<Option<Regex>> =
-    LazyLock::new(|| Regex::new(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$").ok());
-
-fn is_match(pattern: &LazyLock<Option<Regex>>, text: &str) -> bool {
-    pattern.as_ref().is_some_and(|pattern| pattern.is_match(text))
-}
-
 /// Rules on the metadata of a new object, or of a changed one.
 pub(super) fn validate(kind: &Kind, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = Vec::new();
@@ -110,17 +94,22 @@ pub(super) fn validate(kind: &Kind, new: &Value, old: Option<&Value>) -> Vec<Fie
     errors.extend(map_errors(new, "labels"));
     errors.extend(map_errors(new, "annotations"));
     errors.extend(owner_errors(new));
-    errors.extend(finalizer_errors(new, old));
+    errors.extend(finalizer_errors(kind, new, old));
     errors
 }
 
 fn name_errors(kind: &Kind, new: &Value) -> Vec<FieldError> {
-    let name = object::name(new);
-    let problems = strategy::name_rule(kind).check(name, false);
-    problems
-        .into_iter()
-        .map(|problem| FieldError::invalid("metadata.name", &json!(name), problem))
-        .collect()
+    let rule = strategy::name_rule(kind);
+    let mut errors = Vec::new();
+    for (field, is_prefix) in [("generateName", true), ("name", false)] {
+        let name = object::meta_str(new, field);
+        if is_prefix && name.is_empty() {
+            continue;
+        }
+        let problems = rule.check(name, is_prefix).into_iter();
+        errors.extend(problems.map(|problem| FieldError::invalid(format!("metadata.{field}"), &json!(name), problem)));
+    }
+    errors
 }
 
 fn map_errors(new: &Value, field: &str) -> Vec<FieldError> {
@@ -130,13 +119,10 @@ fn map_errors(new: &Value, field: &str) -> Vec<FieldError> {
     for (key, value) in new["metadata"][field].as_object().into_iter().flatten() {
         let text = value.as_str().unwrap_or_default();
         total += key.len() + text.len();
-        errors.extend(
-            key_problems(key)
-                .into_iter()
-                .map(|p| FieldError::invalid(&path, &json!(key), p)),
-        );
+        let about = |problem: String, of: &str| FieldError::invalid(&path, &json!(of), problem);
+        errors.extend(label_key_errors(key).into_iter().map(|problem| about(problem, key)));
         if field == "labels" {
-            errors.extend(value_problem(text).map(|p| FieldError::invalid(&path, &json!(text), p)));
+            errors.extend(label_value_errors(text).into_iter().map(|problem| about(problem, text)));
         }
     }
     if field == "annotations" && total > ANNOTATIONS_LIMIT {
@@ -151,102 +137,73 @@ fn map_errors(new: &Value, field: &str) -> Vec<FieldError> {
     errors
 }
 
-/// What is wrong with a label's or annotation's key.
-fn key_problems(key: &str) -> Vec<String> {
-    const NAME: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
-    const PREFIX: &str = "prefix part a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
-    let mut problems = Vec::new();
-    let name = match key.split_once('/') {
-        None => key,
-        Some((prefix, name)) => {
-            if prefix.is_empty() {
-                problems.push("prefix part must be non-empty".to_owned());
-            } else if !is_match(&SUBDOMAIN, prefix) {
-                problems.push(PREFIX.to_owned());
-            }
-            name
-        }
-    };
-    if name.is_empty() {
-        problems.push("name part must be non-empty".to_owned());
-    } else if name.len() > 63 {
-        problems.push("name part must be no more than 63 bytes".to_owned());
-    }
-    if !is_match(&LABEL_NAME, name) {
-        problems.push(NAME.to_owned());
-    }
-    problems
-}
-
-fn value_problem(text: &str) -> Option<String> {
-    const VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
-    if text.len() > 63 {
-        Some("must be no more than 63 bytes".to_owned())
-    } else if text.is_empty() || is_match(&LABEL_NAME, text) {
-        None
-    } else {
-        Some(VALUE.to_owned())
-    }
-}
-
 fn owner_errors(new: &Value) -> Vec<FieldError> {
+    const PATH: &str = "metadata.ownerReferences";
+    let owners = new["metadata"]["ownerReferences"].as_array().map_or(&[][..], Vec::as_slice);
     let mut errors = Vec::new();
-    let owners = new["metadata"]["ownerReferences"]
-        .as_array()
-        .into_iter()
-        .flatten();
-    let mut controllers = 0;
-    for (index, owner) in owners.enumerate() {
-        let path = |field: &str| format!("metadata.ownerReferences[{index}].{field}");
+    for owner in owners {
         for field in ["apiVersion", "kind", "name", "uid"] {
             if owner[field].as_str().unwrap_or_default().is_empty() {
-                let kind = if field == "apiVersion" {
-                    "version must not be empty"
-                } else {
-                    "must not be empty"
-                };
-                let detail = if field == "apiVersion" {
-                    kind.to_owned()
-                } else {
-                    format!("{field} {kind}")
-                };
-                errors.push(FieldError::invalid(path(field), &json!(""), detail));
+                let detail = if field == "apiVersion" { "version must not be empty" } else { "must not be empty" };
+                errors.push(FieldError::invalid(format!("{PATH}.{field}"), &json!(""), detail));
             }
         }
-        controllers += usize::from(owner["controller"].as_bool().unwrap_or_default());
     }
-    if controllers > 1 {
-        let detail = "Only one reference can have Controller set to true. Found \"true\" in references for several owners";
-        errors.push(FieldError::invalid(
-            "metadata.ownerReferences",
-            &new["metadata"]["ownerReferences"],
-            detail,
-        ));
+    let text = |owner: &Value, field: &str| owner[field].as_str().unwrap_or_default().to_owned();
+    let controllers: Vec<String> = owners
+        .iter()
+        .filter(|owner| owner["controller"] == true)
+        .map(|owner| format!("{}/{}", text(owner, "kind"), text(owner, "name")))
+        .collect();
+    if let [first, second, ..] = controllers.as_slice() {
+        let detail = format!(
+            "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {second}"
+        );
+        errors.push(FieldError::invalid(PATH, &new["metadata"]["ownerReferences"], detail));
     }
     errors
 }
 
-fn finalizer_errors(new: &Value, old: Option<&Value>) -> Vec<FieldError> {
+fn finalizer_errors(kind: &Kind, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    const PATH: &str = "metadata.finalizers";
     let finalizers = object::finalizers(new);
-    let mut errors: Vec<FieldError> = finalizers
-        .iter()
-        .flat_map(|name| {
-            key_problems(name)
-                .into_iter()
-                .map(move |p| FieldError::invalid("metadata.finalizers", &json!(name), p))
-        })
-        .collect();
+    let mut errors = Vec::new();
+    for (index, name) in finalizers.iter().enumerate() {
+        let problems = label_key_errors(name).into_iter();
+        errors.extend(problems.map(|problem| FieldError::invalid(PATH, &json!(name), problem)));
+        let is_standard = matches!(*name, "kubernetes" | "orphan" | "foregroundDeletion");
+        if kind.group.is_empty() && !is_standard && !name.contains('/') {
+            let detail = "name is neither a standard finalizer name nor is it fully qualified";
+            errors.push(FieldError::invalid(format!("{PATH}[{index}]"), &json!(name), detail));
+        }
+    }
     if let Some(old) = old.filter(|old| object::is_being_deleted(old)) {
         let before = object::finalizers(old);
-        let added: Vec<&&str> = finalizers.iter().filter(|name| !before.contains(name)).collect();
+        let added: Vec<String> =
+            finalizers.iter().filter(|name| !before.contains(name)).map(|name| format!("{name:?}")).collect();
         if !added.is_empty() {
-            let list: Vec<String> = added.iter().map(|name| show(&json!(name))).collect();
             let detail = format!(
                 "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
-                list.join(", ")
+                added.join(", ")
             );
-            errors.push(FieldError::forbidden("metadata.finalizers", detail));
+            errors.push(FieldError::forbidden(PATH, detail));
         }
     }
     errors
+}
+
+/// Empty lists and maps in `metadata` are as good as none, and are not kept.
+pub(super) fn tidy(object: &mut Value) {
+    let meta = object::metadata_mut(object);
+    for field in ["labels", "annotations", "finalizers", "ownerReferences"] {
+        let is_empty = match meta.get(field) {
+            Some(Value::Array(list)) => list.is_empty(),
+            Some(Value::Object(map)) => map.is_empty(),
+            Some(Value::Null) => true,
+            _ => false,
+        };
+        if is_empty {
+            meta.remove(field);
+        }
+    }
 }

@@ -6,7 +6,7 @@
 use serde_json::Value;
 
 use super::write::{Intent, Outcome, check};
-use super::{Registry, absorb, key, metadata, present, special};
+use super::{Registry, Verb, absorb, key, metadata, present, special};
 use crate::http::Call;
 use crate::http::reply::Reply;
 use crate::kinds::{Kind, strategy};
@@ -102,26 +102,21 @@ impl Registry {
                     warnings,
                 });
             }
+            // What watchers are shown of an object that goes is the state that it was in.
             let finished = is_finished(kind, &new);
-            let value = absorb(kind, new)?;
+            let change = match finished {
+                true => Desired::Delete(stored.value()),
+                false => Desired::Put(absorb(kind, new.clone())?),
+            };
             let write = Write {
                 place: kind.storage.clone(),
-                key: key(route.namespace(), route.name()),
+                key: stored.key.clone(),
                 expect: Expect::Revision(stored.revision),
-                change: if finished {
-                    Desired::Delete(value)
-                } else {
-                    Desired::Put(value)
-                },
+                change,
             };
             match self.store.commit(write).await {
-                Ok(stored) => {
-                    return Ok(Outcome {
-                        object: present(kind, &stored),
-                        created: false,
-                        warnings,
-                    });
-                }
+                Ok(_) if finished => return Ok(Outcome { object: new, created: false, warnings }),
+                Ok(stored) => return Ok(Outcome { object: present(kind, &stored), created: false, warnings }),
                 Err(WriteError::Changed { .. }) if conditional => return Err(kind.stale(route.name())),
                 Err(WriteError::Changed { .. }) => {}
                 Err(error @ WriteError::Failed(_)) => return Err(ApiError::internal(error)),
@@ -141,6 +136,7 @@ impl Registry {
         metadata::restore(&mut new, old);
         keep_other_half(kind, subresource, &mut new, old);
         let mut warnings = intent.normalise(&mut new, &changed.duplicates)?;
+        metadata::tidy(&mut new);
         if !changed.owned {
             let api_version = kind.api_version();
             apply::record_update(
@@ -159,6 +155,7 @@ impl Registry {
                 keep_other_half(kind, subresource, &mut review.object, old);
                 prune::prune(kind.schema.get(), &mut review.object);
                 defaults::apply(kind.schema.get(), &mut review.object);
+                strategy::complete(kind, &mut review.object);
             }
         }
         if subresource.is_empty() {
@@ -175,43 +172,47 @@ impl Registry {
 
 /// The change is about the object that the client means. Returns whether it insists on a version.
 fn check_identity(intent: &Intent<'_>, new: &Value, old: &Value) -> ApiResult<bool> {
-    let (kind, name) = (intent.kind, intent.call.route.name());
-    if object::name(new) != name
-        || (kind.namespaced
-            && object::namespace(new) != intent.call.route.namespace()
-            && !object::namespace(new).is_empty())
-    {
-        let message = format!(
-            "the name of the object ({}) does not match the name on the URL ({name})",
-            object::name(new)
-        );
-        return Err(ApiError::bad_request(message));
+    let (kind, route) = (intent.kind, &intent.call.route);
+    let name = route.name();
+    if object::name(new) != name {
+        let named = object::name(new);
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({named}) does not match the name on the URL ({name})"
+        )));
     }
-    let uid = object::uid(new);
-    if !uid.is_empty() && uid != object::uid(old) {
-        let why = format!(
-            "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
-            object::uid(old)
-        );
-        return Err(kind.conflict(name, why));
+    let namespace = object::namespace(new);
+    if kind.namespaced && !namespace.is_empty() && namespace != route.namespace() {
+        return Err(ApiError::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
     }
-    let sent = object::resource_version(new).map_err(|text| {
-        let error = FieldError::invalid("metadata.resourceVersion", &text.into(), "must be a number");
-        kind.invalid(name, vec![error])
-    })?;
-    match sent {
-        Some(revision) if revision.to_string() != object::meta_str(old, "resourceVersion") => {
-            Err(kind.stale(name))
+    let (sent, known) = (object::uid(new), object::uid(old));
+    if !sent.is_empty() && sent != known {
+        if intent.call.verb == Verb::Patch {
+            let error = FieldError::invalid("metadata.uid", &sent.into(), "field is immutable");
+            return Err(kind.invalid(name, vec![error]));
         }
-        Some(_) => Ok(intent.call.verb == super::Verb::Update || intent.call.verb == super::Verb::Create),
+        let place = kind.storage.split_once('.').map_or_else(
+            || kind.plural.clone(),
+            |(plural, group)| if kind.custom.is_some() { format!("{group}/{plural}") } else { plural.to_owned() },
+        );
+        return Err(kind.conflict(
+            name,
+            format!(
+                "StorageError: invalid object, Code: 4, Key: /registry/{place}/{}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {sent}, UID in object meta: {known}",
+                key(route.namespace(), name)
+            ),
+        ));
+    }
+    let revision = object::resource_version(new)
+        .map_err(|text| ApiError::new(500, "", format!("strconv.ParseUint: parsing {text:?}: invalid syntax")))?;
+    match revision {
+        Some(revision) if revision.to_string() != object::meta_str(old, "resourceVersion") => Err(kind.stale(name)),
+        Some(_) => Ok(intent.call.verb == Verb::Update),
         None if kind.traits.unconditional_update => Ok(false),
         None => {
-            let error = FieldError::invalid(
-                "metadata.resourceVersion",
-                &0.into(),
-                "must be specified for an update",
-            );
-            Err(kind.invalid(name, vec![error]))
+            let error = FieldError::invalid("metadata.resourceVersion", &0.into(), "must be specified for an update");
+            Err(ApiError::invalid(&kind.group, &kind.plural, name, vec![error]))
         }
     }
 }
@@ -296,11 +297,7 @@ impl Registry {
                 place: kind.storage.clone(),
                 key: stored.key.clone(),
                 expect: Expect::Revision(stored.revision),
-                change: if finished {
-                    Desired::Delete(new)
-                } else {
-                    Desired::Put(new)
-                },
+                change: if finished { Desired::Delete(old) } else { Desired::Put(new) },
             };
             match self.store.commit(write).await {
                 Ok(_) => return Ok(()),

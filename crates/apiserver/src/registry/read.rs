@@ -14,7 +14,7 @@ use crate::http::negotiate::{Accept, include_object};
 use crate::http::reply::Reply;
 use crate::kinds::Kind;
 use crate::selector::{FieldSelector, LabelSelector};
-use crate::status::{ApiError, ApiResult};
+use crate::status::{ApiError, ApiResult, FieldError};
 use crate::store::{Stored, View};
 use crate::table;
 
@@ -81,27 +81,27 @@ impl Continue {
         let bytes = URL_SAFE_NO_PAD.decode(text).ok();
         let token = bytes.and_then(|bytes| serde_json::from_slice::<Self>(&bytes).ok());
         token.filter(|token| token.v == "meta.k8s.io/v1").ok_or_else(|| {
-            ApiError::bad_request("continue key is not valid: the token is not one that this server gave")
+            ApiError::bad_request("invalid continue token: continue key is not valid: this server did not give it")
         })
     }
 }
 
-/// `resourceVersion` of a request: none, or a number. `0` means any.
-pub(super) fn asked_revision(call: &Call) -> ApiResult<Option<u64>> {
+/// `resourceVersion` of a request: none, or a number, or the text of what is wrong. `0` means any.
+pub(super) fn asked_revision(call: &Call) -> Result<Option<u64>, String> {
     let text = call.query.text("resourceVersion");
     if text.is_empty() {
         return Ok(None);
     }
     text.parse().map(Some).map_err(|_| {
         let detail = format!("strconv.ParseUint: parsing {text:?}: invalid syntax");
-        let field = crate::status::FieldError::invalid("resourceVersion", &json!(text), detail);
-        ApiError::bad_request(field.to_string())
+        FieldError::invalid("resourceVersion", &json!(text), detail).to_string()
     })
 }
 
 impl Registry {
     pub(super) async fn get(&self, call: &Call, kind: &Kind) -> ApiResult<Reply> {
-        self.view_at_least(asked_revision(call)?).await?;
+        let asked = asked_revision(call).map_err(|message| ApiError::new(500, "", message))?;
+        self.view_at_least(asked).await?;
         let stored = self.stored(kind, call.route.namespace(), call.route.name())?;
         if call.accept == Accept::Object && is_verbatim(kind) {
             return Ok(Reply::bytes(
@@ -135,6 +135,10 @@ impl Registry {
 
     pub(super) async fn list(&self, call: &Call, kind: &Kind) -> ApiResult<Reply> {
         let selection = Selection::parse(call, kind)?;
+        if call.query.get("sendInitialEvents").is_some() {
+            let detail = "sendInitialEvents is forbidden for list";
+            return Err(invalid_list(vec![FieldError::forbidden("sendInitialEvents", detail)]));
+        }
         let limit = call
             .query
             .number("limit")?
@@ -146,12 +150,15 @@ impl Registry {
             .filter(|text| !text.is_empty())
             .map(Continue::decode)
             .transpose()?;
+        if token.is_some() && !matches!(call.query.text("resourceVersion"), "" | "0") {
+            return Err(ApiError::bad_request("specifying resource version is not allowed when using continue"));
+        }
         let (view, start) = match &token {
-            Some(token) => (
-                self.snapshot(token.rv, || Self::expired_page(token))?,
-                token.start.as_str(),
-            ),
-            None => (self.view_for_list(call).await?, ""),
+            Some(token) => {
+                let view = self.store.view_at(&kind.storage, token.rv).map_err(|_| ApiError::expired(EXPIRED_PAGE))?;
+                (view, token.start.as_str())
+            }
+            None => (self.view_for_list(call, kind).await?, ""),
         };
         let mut page: Vec<&Arc<Stored>> = Vec::new();
         let mut rest = view
@@ -166,50 +173,42 @@ impl Registry {
             page.push(stored);
         }
         let mut meta = json!({ "resourceVersion": view.revision.to_string() });
+        if kind.custom.is_some() {
+            // Lists of custom resources say even that there is no more; built-in ones leave it out.
+            meta["continue"] = "".into();
+        }
         if let Some(next) = next {
             meta["continue"] = Continue::encode(view.revision, next.key.to_string()).into();
             if selection.labels.is_everything() && selection.fields.is_everything() {
                 meta["remainingItemCount"] = (rest.count() + 1).into();
             }
-            self.snapshots.keep(&view);
         }
         Self::list_reply(call, kind, &page, &meta)
     }
 
-    async fn view_for_list(&self, call: &Call) -> ApiResult<Arc<View>> {
-        let asked = asked_revision(call)?;
+    async fn view_for_list(&self, call: &Call, kind: &Kind) -> ApiResult<Arc<View>> {
+        let asked = asked_revision(call)
+            .map_err(|message| ApiError::bad_request(format!("invalid resource version: {message}")))?;
         match (call.query.text("resourceVersionMatch"), asked) {
             ("", asked) | ("NotOlderThan", asked @ Some(_)) => self.view_at_least(asked).await,
             ("Exact", Some(revision)) if revision > 0 => {
-                let newest = self.view_at_least(Some(revision)).await?;
-                if newest.revision == revision {
-                    return Ok(newest);
-                }
-                let gone = || ApiError::expired("The resourceVersion for the provided list is too old.");
-                self.snapshot(revision, gone)
+                self.view_at_least(Some(revision)).await?;
+                let gone = |_| ApiError::expired("The resourceVersion for the provided list is too old.");
+                self.store.view_at(&kind.storage, revision).map_err(gone)
             }
-            ("Exact" | "NotOlderThan", _) => Err(invalid_match(
-                "resourceVersionMatch is forbidden unless resourceVersion is provided",
-            )),
-            (other, _) => Err(invalid_match(&format!(
-                "{other:?} is not a supported resourceVersionMatch"
-            ))),
+            ("Exact", Some(_)) => {
+                let detail = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
+                Err(invalid_list(vec![FieldError::forbidden(MATCH, detail)]))
+            }
+            ("Exact" | "NotOlderThan", None) => {
+                let detail = "resourceVersionMatch is forbidden unless resourceVersion is provided";
+                Err(invalid_list(vec![FieldError::forbidden(MATCH, detail)]))
+            }
+            (other, _) => {
+                let supported = ["Exact", "NotOlderThan", ""].map(str::to_owned);
+                Err(invalid_list(vec![FieldError::not_supported(MATCH, &json!(other), &supported)]))
+            }
         }
-    }
-
-    fn snapshot(&self, revision: u64, gone: impl FnOnce() -> ApiError) -> ApiResult<Arc<View>> {
-        let newest = self.store.view();
-        if newest.revision == revision {
-            Ok(newest)
-        } else {
-            self.snapshots.at(revision).ok_or_else(gone)
-        }
-    }
-
-    fn expired_page(_token: &Continue) -> ApiError {
-        ApiError::expired(
-            "The provided continue parameter is too old to display a consistent list result. You must start a new list without the continue parameter.",
-        )
     }
 
     fn list_reply(call: &Call, kind: &Kind, page: &[&Arc<Stored>], meta: &Value) -> ApiResult<Reply> {
@@ -276,7 +275,10 @@ fn joined_list<'a>(
     Reply::bytes(StatusCode::OK, "application/json", body.freeze())
 }
 
-fn invalid_match(detail: &str) -> ApiError {
-    let field = crate::status::FieldError::forbidden("resourceVersionMatch", detail);
-    ApiError::invalid("meta.k8s.io", "ListOptions", "", vec![field])
+const EXPIRED_PAGE: &str = "The provided continue parameter is too old to display a consistent list result. You must start a new list without the continue parameter.";
+
+pub(super) const MATCH: &str = "resourceVersionMatch";
+
+pub(super) fn invalid_list(errors: Vec<FieldError>) -> ApiError {
+    ApiError::invalid("meta.k8s.io", "ListOptions", "", errors)
 }

@@ -44,7 +44,7 @@ impl Registry {
                     audiences.into_iter().filter(|one| asked.is_empty() || asked.contains(&one.as_str())).collect();
                 json!({ "authenticated": true, "user": user.to_value(), "audiences": shared })
             }
-            _ => json!({ "authenticated": false, "error": "the token is not one that this server gave to these audiences, or it has expired" }),
+            _ => json!({ "error": "the token is not one that this server gave to these audiences, or it has expired" }),
         }
     }
 

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::read::{Selection, asked_revision};
+use super::read::{MATCH, Selection, asked_revision, invalid_list};
 use super::{Registry, is_verbatim, present};
 use crate::http::Call;
 use crate::http::negotiate::{Accept, include_object};
@@ -72,21 +72,11 @@ struct Form {
 impl Registry {
     pub(super) async fn watch(&self, call: &Call, kind: &Arc<Kind>) -> ApiResult<Reply> {
         let selection = Selection::parse(call, kind)?;
-        let text = call.query.text("resourceVersion");
-        let asked = asked_revision(call).map_err(|_| {
-            ApiError::new(
-                500,
-                "",
-                format!("strconv.ParseUint: parsing {text:?}: invalid syntax"),
-            )
-        })?;
+        let asked = asked_revision(call).map_err(|message| ApiError::new(500, "", message))?;
         let send_initial = initial_events(call)?;
         let feed = self.store.feed(&kind.storage);
         let news = feed.subscribe();
-        let newest = match self.view_at_least(asked).await {
-            Ok(view) => view,
-            Err(error) => return Ok(error_stream(&error)),
-        };
+        let newest = self.store.view();
         let from_start = asked.unwrap_or_default() == 0;
         let (initial, cursor) = match send_initial {
             Some(true) => (true, newest.revision),
@@ -281,7 +271,7 @@ impl Watcher {
             Accept::PartialMetadata => ("meta.k8s.io/v1".to_owned(), "PartialObjectMetadata"),
             Accept::Object | Accept::Table => (self.kind.api_version(), self.kind.kind.as_str()),
         };
-        let mut meta = json!({ "resourceVersion": self.cursor.to_string(), "creationTimestamp": null });
+        let mut meta = json!({ "resourceVersion": self.cursor.to_string()});
         if ends_initial {
             meta["annotations"] = json!({ "k8s.io/initial-events-end": "true" });
         }
@@ -316,29 +306,19 @@ fn error_stream(error: &ApiError) -> Reply {
 fn initial_events(call: &Call) -> ApiResult<Option<bool>> {
     let given = call.query.get("sendInitialEvents").is_some();
     let matching = call.query.text("resourceVersionMatch");
-    let refuse = |field: &str, detail: &str| {
-        Err(ApiError::invalid(
-            "meta.k8s.io",
-            "ListOptions",
-            "",
-            vec![FieldError::forbidden(field, detail)],
-        ))
-    };
+    let requires = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
     match (given, matching) {
         (false, "") => Ok(None),
-        (false, _) => refuse(
-            "resourceVersionMatch",
-            "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-        ),
+        (false, _) => {
+            let detail = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
+            Err(invalid_list(vec![FieldError::forbidden(MATCH, detail)]))
+        }
         (true, "NotOlderThan") => Ok(Some(call.query.flag("sendInitialEvents"))),
-        (true, "") => refuse(
-            "resourceVersionMatch",
-            "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-        ),
-        (true, _) => refuse(
-            "resourceVersionMatch",
-            "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-        ),
+        (true, "") => Err(invalid_list(vec![FieldError::forbidden(MATCH, requires)])),
+        (true, other) => {
+            let supported = FieldError::not_supported(MATCH, &json!(other), &["NotOlderThan".to_owned()]);
+            Err(invalid_list(vec![FieldError::forbidden(MATCH, requires), supported]))
+        }
     }
 }
 

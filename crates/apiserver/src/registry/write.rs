@@ -15,7 +15,7 @@ use crate::kinds::typed::{self, Reader};
 use crate::kinds::{Kind, KindTable, strategy};
 use crate::schema::{cel, defaults, prune, validate};
 use crate::status::{ApiError, ApiResult, FieldError};
-use crate::store::{Desired, Expect, Write, WriteError};
+use crate::store::{Desired, Expect, Stored, Write, WriteError};
 use crate::{body, object, patch};
 
 /// What stays the same while a write is tried.
@@ -163,6 +163,7 @@ impl Registry {
         metadata::place(kind, &mut object, namespace)?;
         let mut warnings = intent.normalise(&mut object, duplicates)?;
         metadata::check_new(kind, &object)?;
+        metadata::tidy(&mut object);
         if kind.status && !kind.traits.keeps_status_on_create {
             object::as_map_mut(&mut object).remove("status");
         }
@@ -213,6 +214,7 @@ impl Registry {
         if before.is_some_and(|before| before != review.object) {
             prune::prune(kind.schema.get(), &mut review.object);
             defaults::apply(kind.schema.get(), &mut review.object);
+            strategy::complete(kind, &mut review.object);
         }
         special::prepare_create(self, kind, &mut review.object);
         strategy::prepare_create(kind, &mut review.object);
@@ -223,7 +225,7 @@ impl Registry {
         let key = key(object::namespace(&object), object::name(&object));
         if intent.dry_run {
             return match self.store.view().get(&kind.storage, &key) {
-                Some(_) => Err(kind.already_exists(object::name(&object))),
+                Some(current) => Err(already_exists(kind, object::name(&object), Some(current))),
                 None => Ok(object),
             };
         }
@@ -236,7 +238,7 @@ impl Registry {
         };
         match self.store.commit(write).await {
             Ok(stored) => Ok(present(kind, &stored)),
-            Err(WriteError::Changed { .. }) => Err(kind.already_exists(&name)),
+            Err(WriteError::Changed { current }) => Err(already_exists(kind, &name, current.as_deref())),
             Err(error @ WriteError::Failed(_)) => Err(ApiError::internal(error)),
         }
     }
@@ -401,34 +403,47 @@ fn go_type(value: &Value) -> &'static str {
 
 /// The body is an object of the kind that the URL names.
 pub(super) fn check_type(kind: &Kind, object: &Value) -> ApiResult<()> {
-    let given = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
-    let (api_version, name) = (given("apiVersion"), given("kind"));
-    if !object.is_object() {
-        return Err(ApiError::bad_request(format!(
-            "the body of the request is not a {} object",
-            kind.kind
-        )));
+    let given = |field: &str| object[field].as_str().unwrap_or_default();
+    let (api_version, name, wanted) = (given("apiVersion"), given("kind"), &kind.kind);
+    if kind.custom.is_some() {
+        if api_version.is_empty() || name.is_empty() {
+            let missing = if name.is_empty() { "Kind" } else { "apiVersion" };
+            return Err(ApiError::bad_request(format!(
+                "the object provided is unrecognized (must be of type {wanted}): Object '{missing}' is missing in '{object}' ({object})"
+            )));
+        }
+        if api_version != kind.api_version() {
+            return Err(ApiError::bad_request(format!(
+                "the API version in the data ({api_version}) does not match the expected API version ({})",
+                kind.api_version()
+            )));
+        }
+        if name != wanted {
+            let error = FieldError::invalid("kind", &name.into(), format!("must be {wanted}"));
+            return Err(ApiError::invalid(&kind.group, name, object::name(object), vec![error]));
+        }
+        return Ok(());
     }
-    let wrong_version = !api_version.is_empty() && api_version != kind.api_version();
-    let wrong_kind = !name.is_empty() && name != kind.kind;
-    if wrong_version || wrong_kind {
-        let message = format!(
-            "the API version in the data ({api_version}) does not match the expected API version ({})",
-            kind.api_version()
-        );
-        let other = format!(
-            "{name} in version {:?} cannot be handled as a {}: no kind {name:?} is registered",
-            kind.version, kind.kind
-        );
-        return Err(ApiError::bad_request(if wrong_version { message } else { other }));
+    let version = if api_version.is_empty() { &kind.api_version() } else { api_version };
+    let found = if name.is_empty() { wanted } else { name };
+    let why = if version != kind.api_version() {
+        format!("no kind {found:?} is registered for version {version:?} in scheme \"pkg/runtime/scheme.go:111\"")
+    } else if found != wanted {
+        let package = if kind.group.is_empty() { "core" } else { kind.group.split('.').next().unwrap_or_default() };
+        format!("converting ({}.{found}) to ({package}.{wanted}): unknown conversion", kind.version)
+    } else {
+        return Ok(());
+    };
+    let version = version.rsplit('/').next().unwrap_or_default();
+    Err(ApiError::bad_request(format!("{found} in version {version:?} cannot be handled as a {wanted}: {why}")))
+}
+
+fn already_exists(kind: &Kind, name: &str, current: Option<&Stored>) -> ApiError {
+    let mut error = kind.already_exists(name);
+    if current.is_some_and(|current| object::is_being_deleted(&current.value())) {
+        error.message = format!("object is being deleted: {}", error.message);
     }
-    if kind.custom.is_some() && (api_version.is_empty() || name.is_empty()) {
-        let missing = if name.is_empty() { "Kind" } else { "apiVersion" };
-        return Err(ApiError::bad_request(format!(
-            "Object '{missing}' is missing in '{object}'"
-        )));
-    }
-    Ok(())
+    error
 }
 
 fn generate_name(object: &mut Value) {

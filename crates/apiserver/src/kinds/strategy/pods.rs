@@ -35,7 +35,6 @@ pub fn complete(object: &mut Value, path: &[&str], is_pod: bool) {
             }
         }
     }
-    default(spec, "securityContext", json!({}));
     for volume in each(spec, "volumes") {
         if volume.keys().all(|key| key == "name") {
             volume.insert("emptyDir".into(), json!({}));
@@ -55,6 +54,7 @@ pub fn complete(object: &mut Value, path: &[&str], is_pod: bool) {
             default(spec, other, account);
         }
     }
+    default(spec, "securityContext", json!({}));
     if is_pod {
         default(spec, "enableServiceLinks", true);
     }
@@ -86,7 +86,7 @@ fn request_what_is_limited(container: &mut JsonMap) {
     }
 }
 
-/// A node's short outage does not evict its pods at once. Added after the client is done: nobody owns it.
+/// A node's short outage does not evict its pods at once.
 pub fn tolerate_short_outages(pod: &mut Value) {
     let Some(spec) = map_at(pod, &["spec"]) else { return };
     default(spec, "tolerations", json!([]));

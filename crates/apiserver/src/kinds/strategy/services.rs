@@ -33,6 +33,16 @@ pub fn complete(service: &mut Value) {
         let config = json!({"clientIP": {"timeoutSeconds": 10800}});
         default(spec, "sessionAffinityConfig", config);
     }
+}
+
+/// What follows from the address.
+pub fn derive_addresses(service: &mut Value) {
+    let Some(spec) = map_at(service, &["spec"]) else {
+        return;
+    };
+    if get(spec, "type") == "ExternalName" {
+        return;
+    }
     let address = text(get(spec, "clusterIP")).to_owned();
     if !address.is_empty() {
         let family = if address.contains(':') { "IPv6" } else { "IPv4" };
