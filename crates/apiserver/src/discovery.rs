@@ -320,6 +320,7 @@ pub(crate) mod tests {
                 raw_schema: Arc::new(raw_schema),
                 deprecation_warning: None,
                 storage_schema: None,
+                terminating: false,
             }),
             ..builtin("example.godwit.dev", version, "Bird", "birds")
         }

@@ -43,6 +43,7 @@ impl Registry {
         let intent = Intent::new(self, call, kind)?;
         let decoded = body::decode_object(&kind.kind, &call.content_type, &call.body)?;
         super::write::check_type(kind, &decoded.value)?;
+        intent.check_types(&decoded.value)?;
         let (name, named) = (call.route.name(), object::name(&decoded.value));
         if named.is_empty() || named != name {
             let message = if named.is_empty() {

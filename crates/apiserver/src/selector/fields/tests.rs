@@ -48,6 +48,7 @@ fn custom(mut kind: Kind, namespaced: bool) -> Kind {
         raw_schema: Arc::default(),
         deprecation_warning: None,
             storage_schema: None,
+        terminating: false,
     });
     kind
 }
