@@ -100,12 +100,18 @@ impl Auth {
     }
 
     /// The caller of a request: its bearer token, or else whoever the connection belongs to; or whom they speak for.
-    pub(crate) fn identify(&self, headers: &HeaderMap, connection: Option<&Arc<User>>) -> ApiResult<Arc<User>> {
+    /// `exists` says whether the account of a token is still there.
+    pub(crate) fn identify(
+        &self,
+        headers: &HeaderMap,
+        connection: Option<&Arc<User>>,
+        exists: impl Fn(&User) -> bool,
+    ) -> ApiResult<Arc<User>> {
         let authorization = headers.get(http::header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let caller = match authorization.and_then(|text| text.split_once(' ')) {
             Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => {
                 let (user, audiences) = self.bearer(token.trim()).ok_or_else(ApiError::unauthorized)?;
-                if !audiences.iter().any(|audience| audience == ISSUER) {
+                if !audiences.iter().any(|audience| audience == ISSUER) || !exists(&user) {
                     return Err(ApiError::unauthorized());
                 }
                 Arc::new(user)
@@ -156,6 +162,10 @@ impl Auth {
 mod tests {
     use super::*;
 
+    fn anyone(_: &User) -> bool {
+        true
+    }
+
     fn in_seconds(seconds: i64) -> jiff::Timestamp {
         jiff::Timestamp::now() + jiff::SignedDuration::from_secs(seconds)
     }
@@ -167,18 +177,19 @@ mod tests {
     #[test]
     fn nobody_is_anonymous() {
         let (auth, admin) = (Auth::new(b"key"), Arc::new(User::admin()));
-        assert_eq!(auth.identify(&HeaderMap::new(), None).map_err(|e| e.code), Err(401));
-        assert_eq!(auth.identify(&with_token("wrong"), Some(&admin)).map_err(|e| e.code), Err(401));
-        assert_eq!(auth.identify(&HeaderMap::new(), Some(&admin)).unwrap().name, "system:admin");
+        assert_eq!(auth.identify(&HeaderMap::new(), None, anyone).map_err(|e| e.code), Err(401));
+        assert_eq!(auth.identify(&with_token("wrong"), Some(&admin), anyone).map_err(|e| e.code), Err(401));
+        assert_eq!(auth.identify(&HeaderMap::new(), Some(&admin), anyone).unwrap().name, "system:admin");
     }
 
     #[test]
     fn a_token_names_its_service_account_until_it_expires() {
         let auth = Auth::new(b"key");
         let token = auth.issue(("birds", "godwit"), "u1", in_seconds(60), &[]).unwrap();
-        let user = auth.identify(&with_token(&token), None).unwrap();
+        let user = auth.identify(&with_token(&token), None, anyone).unwrap();
         assert_eq!(user.name, "system:serviceaccount:birds:godwit");
         assert!(user.groups.contains(&"system:serviceaccounts:birds".to_owned()));
+        assert_eq!(auth.identify(&with_token(&token), None, |_| false).map_err(|e| e.code), Err(401));
         let (body, _) = token.rsplit_once('.').unwrap();
         assert_eq!(auth.bearer(&format!("{body}.AAAA")), None);
         let expired = auth.issue(("birds", "godwit"), "u1", in_seconds(-1), &[]).unwrap();
@@ -189,7 +200,7 @@ mod tests {
     fn a_token_for_someone_else_is_no_key_to_this_server() {
         let auth = Auth::new(b"key");
         let token = auth.issue(("birds", "godwit"), "u1", in_seconds(60), &["vault"]).unwrap();
-        assert_eq!(auth.identify(&with_token(&token), None).map_err(|e| e.code), Err(401));
+        assert_eq!(auth.identify(&with_token(&token), None, anyone).map_err(|e| e.code), Err(401));
         assert_eq!(auth.bearer(&token).unwrap().1, ["vault"]);
     }
 
@@ -200,6 +211,6 @@ mod tests {
         headers.append("impersonate-group", "birds".parse().unwrap());
         let user = Auth::new(b"key").identify(&headers, Some(&Arc::new(User::admin()))).unwrap();
         assert_eq!((user.name.as_str(), user.groups.as_slice()), ("jane", &["birds".to_owned(), AUTHENTICATED.to_owned()][..]));
-        assert!(Auth::new(b"key").identify(&headers, None).is_err());
+        assert!(Auth::new(b"key").identify(&headers, None, anyone).is_err());
     }
 }

@@ -95,7 +95,7 @@ impl Service {
         if let Some(reply) = meta::public(parts.uri.path()) {
             return if reads { Ok(reply) } else { Err(ApiError::method_not_allowed()) };
         }
-        let user = self.registry.auth.identify(&parts.headers, self.caller.as_ref())?;
+        let user = self.registry.caller(&parts.headers, self.caller.as_ref())?;
         let accept = text(header::ACCEPT);
         let route = path::parse(parts.uri.path())?;
         let query = query::Query::parse(parts.uri.query().unwrap_or_default());

@@ -87,15 +87,17 @@ pub(super) fn restore(new: &mut Value, old: &Value) {
 
 /// Rules on the metadata of a new object, or of a changed one.
 pub(super) fn validate(kind: &Kind, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    if old.is_none() {
-        errors.extend(name_errors(kind, new));
+    let common = [map_errors(new, "labels"), map_errors(new, "annotations"), owner_errors(new)].concat();
+    let finalizers = finalizer_errors(kind, new);
+    match old {
+        None => [name_errors(kind, new), common, finalizers].concat(),
+        // The real server looks at the metadata of a changed object as such, as changed, and once more with the kind:
+        // a client that counts causes sees all of them.
+        Some(old) => {
+            let changed = [new_finalizer_errors(new, old), common.clone()].concat();
+            [common, finalizers, changed.clone(), changed].concat()
+        }
     }
-    errors.extend(map_errors(new, "labels"));
-    errors.extend(map_errors(new, "annotations"));
-    errors.extend(owner_errors(new));
-    errors.extend(finalizer_errors(kind, new, old));
-    errors
 }
 
 fn name_errors(kind: &Kind, new: &Value) -> Vec<FieldError> {
@@ -164,32 +166,39 @@ fn owner_errors(new: &Value) -> Vec<FieldError> {
     errors
 }
 
-fn finalizer_errors(kind: &Kind, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
-    const PATH: &str = "metadata.finalizers";
+const FINALIZERS: &str = "metadata.finalizers";
+
+fn finalizer_errors(kind: &Kind, new: &Value) -> Vec<FieldError> {
     let finalizers = object::finalizers(new);
     let mut errors = Vec::new();
     for (index, name) in finalizers.iter().enumerate() {
         let problems = label_key_errors(name).into_iter();
-        errors.extend(problems.map(|problem| FieldError::invalid(PATH, &json!(name), problem)));
+        errors.extend(problems.map(|problem| FieldError::invalid(FINALIZERS, &json!(name), problem)));
         let is_standard = matches!(*name, "kubernetes" | "orphan" | "foregroundDeletion");
         if kind.group.is_empty() && !is_standard && !name.contains('/') {
             let detail = "name is neither a standard finalizer name nor is it fully qualified";
-            errors.push(FieldError::invalid(format!("{PATH}[{index}]"), &json!(name), detail));
-        }
-    }
-    if let Some(old) = old.filter(|old| object::is_being_deleted(old)) {
-        let before = object::finalizers(old);
-        let added: Vec<String> =
-            finalizers.iter().filter(|name| !before.contains(name)).map(|name| format!("{name:?}")).collect();
-        if !added.is_empty() {
-            let detail = format!(
-                "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
-                added.join(", ")
-            );
-            errors.push(FieldError::forbidden(PATH, detail));
+            errors.push(FieldError::invalid(format!("{FINALIZERS}[{index}]"), &json!(name), detail));
         }
     }
     errors
+}
+
+/// An object that is being deleted has the finalizers that it has.
+fn new_finalizer_errors(new: &Value, old: &Value) -> Vec<FieldError> {
+    let before = object::finalizers(old);
+    let added: Vec<String> = object::finalizers(new)
+        .iter()
+        .filter(|name| object::is_being_deleted(old) && !before.contains(name))
+        .map(|name| format!("{name:?}"))
+        .collect();
+    if added.is_empty() {
+        return Vec::new();
+    }
+    let detail = format!(
+        "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+        added.join(", ")
+    );
+    vec![FieldError::forbidden(FINALIZERS, detail)]
 }
 
 /// Empty lists and maps in `metadata` are as good as none, and are not kept.

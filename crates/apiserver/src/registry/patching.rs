@@ -26,7 +26,11 @@ impl Registry {
 
     pub(super) async fn patch_object(&self, intent: &Intent<'_>) -> ApiResult<Outcome> {
         let (call, kind) = (intent.call, intent.kind);
-        if kind.custom.is_some() && body::Format::of(&call.content_type) == Some(body::Format::Patch(PatchType::Strategic)) {
+        let accepted = match body::Format::of(&call.content_type) {
+            Some(body::Format::Patch(patch)) => patch != PatchType::Strategic,
+            _ => false,
+        };
+        if kind.custom.is_some() && !accepted {
             return Err(ApiError::unsupported_media_type(CUSTOM_ACCEPTS));
         }
         let (patch, decoded) = body::decode_patch(&call.content_type, &call.body)?;

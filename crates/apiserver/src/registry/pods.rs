@@ -1,12 +1,11 @@
 //! What pods have beyond other kinds: a grace period, a node, eviction and logs.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::delete::Options;
-use super::modify::Changed;
 use super::write::Intent;
 use super::{Registry, Verb};
 use crate::body;
@@ -38,6 +37,23 @@ pub(super) fn grace_period(kind: &Kind, object: &Value, options: &Options) -> i6
     options.grace_period.unwrap_or(own).max(0)
 }
 
+/// Why a pod can get no node.
+fn unbindable(pod: &Value) -> Option<String> {
+    let (name, node) = (object::name(pod), pod["spec"]["nodeName"].as_str().unwrap_or_default());
+    if object::is_being_deleted(pod) {
+        Some(format!("pod {name} is being deleted, cannot be assigned to a host"))
+    } else if !node.is_empty() {
+        Some(format!("pod {name} is already assigned to node {node:?}"))
+    } else {
+        None
+    }
+}
+
+fn bound() -> Reply {
+    let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
+    Reply::json(StatusCode::CREATED, &status)
+}
+
 impl Registry {
     /// `POST pods/NAME/binding`: gives a pod its node.
     pub(super) async fn bind(&self, call: &Call, kind: &Arc<Kind>) -> ApiResult<Reply> {
@@ -51,36 +67,34 @@ impl Registry {
                 "a binding needs target.name: the node that the pod is to run on",
             ));
         }
-        let intent = Intent::new(self, call, kind)?;
-        self.modify(&intent, &|old| {
-            let current = old["spec"]["nodeName"].as_str().unwrap_or_default();
-            if !current.is_empty() {
-                let why = format!(
-                    "pod {} is already assigned to node {current:?}",
-                    object::name(old)
-                );
-                return Err(kind.conflict(object::name(old), why));
+        let (namespace, name, now) = (call.route.namespace(), call.route.name(), object::now());
+        let refuse = |why| ApiError::conflict("", "pods/binding", name, why);
+        if let Some(why) = unbindable(&self.stored(kind, namespace, name)?.value()) {
+            return Err(refuse(why));
+        }
+        if call.query.dry_run()? {
+            return Ok(bound());
+        }
+        // The scheduler decides where a pod runs, and nothing else about it: no rule of updates applies.
+        let refused = OnceLock::new();
+        let assign = |pod: &mut Value| {
+            if let Some(why) = unbindable(pod) {
+                refused.get_or_init(|| why);
+                return false;
             }
-            let mut pod = old.clone();
-            object::set_path(&mut pod, "spec.nodeName", node.clone().into());
-            for (key, value) in binding["metadata"]["annotations"]
-                .as_object()
-                .into_iter()
-                .flatten()
-            {
-                object::child_mut(object::metadata_mut(&mut pod), "annotations")
-                    .insert(key.clone(), value.clone());
+            object::set_path(pod, "spec.nodeName", node.clone().into());
+            let annotations = binding["metadata"]["annotations"].as_object().into_iter().flatten();
+            for (key, value) in annotations {
+                object::child_mut(object::metadata_mut(pod), "annotations").insert(key.clone(), value.clone());
             }
-            set_condition(&mut pod, "PodScheduled", "True", &intent.now);
-            Ok(Changed::to(pod))
-        })
-        .await?;
-        Ok(Reply::json(
-            StatusCode::CREATED,
-            &json!({
-                "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201,
-            }),
-        ))
+            set_condition(pod, "PodScheduled", "True", &now);
+            true
+        };
+        self.edit(kind, namespace, name, &assign).await?;
+        match refused.into_inner() {
+            Some(why) => Err(refuse(why)),
+            None => Ok(bound()),
+        }
     }
 
     /// `POST pods/NAME/eviction`: a deletion that disruption budgets may refuse.

@@ -2,10 +2,13 @@
 //!
 //! Every authenticated user may do everything here; roles are kept for the real server, which evaluates them.
 
-use http::StatusCode;
+use std::sync::Arc;
+
+use http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
 
 use super::{Registry, Verb};
+use crate::auth::User;
 use crate::body;
 use crate::http::Call;
 use crate::http::reply::Reply;
@@ -36,9 +39,25 @@ impl Registry {
         Ok(Reply::json(StatusCode::CREATED, &review))
     }
 
+    /// Who sends a request.
+    pub(crate) fn caller(&self, headers: &HeaderMap, connection: Option<&Arc<User>>) -> ApiResult<Arc<User>> {
+        self.auth.identify(headers, connection, |user| self.has_account(user))
+    }
+
+    /// Whether the account that a token was given to is still there, and not another of the same name.
+    fn has_account(&self, user: &User) -> bool {
+        let account = user.name.strip_prefix("system:serviceaccount:").and_then(|account| account.split_once(':'));
+        account.is_some_and(|(namespace, name)| {
+            let view = self.store.view();
+            let stored = view.get("serviceaccounts", &super::key(namespace, name));
+            stored.is_some_and(|stored| object::uid(&stored.value()) == user.uid)
+        })
+    }
+
     fn token_review(&self, spec: &Value) -> Value {
         let asked = object::strings(&spec["audiences"]);
-        match self.auth.bearer(spec["token"].as_str().unwrap_or_default()) {
+        let bearer = self.auth.bearer(spec["token"].as_str().unwrap_or_default());
+        match bearer.filter(|(user, _)| self.has_account(user)) {
             Some((user, audiences)) if asked.is_empty() || audiences.iter().any(|one| asked.contains(&one.as_str())) => {
                 let shared: Vec<String> =
                     audiences.into_iter().filter(|one| asked.is_empty() || asked.contains(&one.as_str())).collect();
