@@ -209,7 +209,7 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert("impersonate-user", "jane".parse().unwrap());
         headers.append("impersonate-group", "birds".parse().unwrap());
-        let user = Auth::new(b"key").identify(&headers, Some(&Arc::new(User::admin()))).unwrap();
+        let user = Auth::new(b"key").identify(&headers, Some(&Arc::new(User::admin())), anyone).unwrap();
         assert_eq!((user.name.as_str(), user.groups.as_slice()), ("jane", &["birds".to_owned(), AUTHENTICATED.to_owned()][..]));
         assert!(Auth::new(b"key").identify(&headers, None, anyone).is_err());
     }

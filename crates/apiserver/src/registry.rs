@@ -133,10 +133,11 @@ impl Registry {
         if misplaced && kind.custom.is_some() && route.name.is_some() {
             return Err(kind.not_found(route.name()));
         }
-        if spans && !is_list && route.name.is_none() && kind.verbs() != ["create"] {
+        // A built-in kind has a URL across namespaces, which only lists; a custom one has none.
+        if spans && !is_list && route.name.is_none() && kind.custom.is_none() && kind.verbs() != ["create"] {
             return Err(ApiError::method_not_allowed());
         }
-        if misplaced || (spans && route.name.is_some()) {
+        if misplaced || (spans && !is_list && kind.verbs() != ["create"]) {
             return Err(ApiError::no_such_resource());
         }
         if !route.subresource.is_empty() {

@@ -53,13 +53,17 @@ impl Place<'_> {
         let schema = node.get();
         let format = schema.constraints.format.as_deref();
         match (schema.kind, value) {
-            (Type::Any, _) | (_, Value::Null) => None,
+            (Type::Any, _)
+            | (_, Value::Null)
+            | (Type::Boolean, Value::Bool(_))
+            | (Type::Number, Value::Number(_))
+            | (Type::IntOrString, Value::String(_)) => None,
+            (Type::IntOrString, Value::Number(number)) if number.is_i64() => None,
             (Type::Object, Value::Object(fields)) => self.check_fields(node, fields),
             (Type::Array, Value::Array(items)) => {
                 let element = schema.items.as_deref()?;
                 items.iter().find_map(|item| self.check(element, item))
             }
-            (Type::Boolean, Value::Bool(_)) | (Type::Number, Value::Number(_)) | (Type::IntOrString, Value::String(_)) => None,
             (Type::Integer, Value::Number(number)) => {
                 let fits = match format {
                     Some("int32") => number.as_i64().is_some_and(|number| i32::try_from(number).is_ok()),
@@ -67,7 +71,6 @@ impl Place<'_> {
                 };
                 (!fits).then(|| self.not_whole(node, number))
             }
-            (Type::IntOrString, Value::Number(number)) if number.is_i64() => None,
             (Type::IntOrString, other) => Some(unread(other, "int32")),
             (Type::String, Value::String(text)) => match format {
                 Some("byte") => bad_base64(text),

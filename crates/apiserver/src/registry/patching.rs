@@ -26,11 +26,9 @@ impl Registry {
 
     pub(super) async fn patch_object(&self, intent: &Intent<'_>) -> ApiResult<Outcome> {
         let (call, kind) = (intent.call, intent.kind);
-        let accepted = match body::Format::of(&call.content_type) {
-            Some(body::Format::Patch(patch)) => patch != PatchType::Strategic,
-            _ => false,
-        };
-        if kind.custom.is_some() && !accepted {
+        let format = body::Format::of(&call.content_type);
+        let fits_custom = matches!(format, Some(body::Format::Patch(patch)) if patch != PatchType::Strategic);
+        if kind.custom.is_some() && !fits_custom {
             return Err(ApiError::unsupported_media_type(CUSTOM_ACCEPTS));
         }
         let (patch, decoded) = body::decode_patch(&call.content_type, &call.body)?;
