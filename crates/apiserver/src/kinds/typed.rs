@@ -71,7 +71,7 @@ impl Place<'_> {
                 };
                 (!fits).then(|| self.not_whole(node, number))
             }
-            (Type::IntOrString, other) => Some(unread(other, "int32")),
+            (Type::IntOrString, other) => Some(self.unread(other, "int32")),
             (Type::String, Value::String(text)) => match format {
                 Some("byte") => bad_base64(text),
                 Some("date-time") if formats::matches("date-time", text) == Some(false) => {
@@ -80,8 +80,7 @@ impl Place<'_> {
                 }
                 _ => None,
             },
-            // Times read themselves, and do not know where they stand.
-            (Type::String, other) if format == Some("date-time") => Some(unread(other, "string")),
+            (Type::String, other) if format == Some("date-time") => Some(self.unread(other, "string")),
             _ => Some(self.wrong(node, value)),
         }
     }
@@ -113,6 +112,12 @@ impl Place<'_> {
         }
     }
 
+    /// A value whose type reads itself from JSON; in the converter's hands it does not know where it stands.
+    fn unread(self, value: &Value, into: &str) -> String {
+        let field = self.field.filter(|_| self.reader == Reader::Json);
+        Place { field, ..self }.unmarshal(json_type(value), into)
+    }
+
     fn unmarshal(self, what: &str, into: &str) -> String {
         match self.field {
             Some(field) => {
@@ -122,10 +127,6 @@ impl Place<'_> {
             None => format!("json: cannot unmarshal {what} into Go value of type {into}"),
         }
     }
-}
-
-fn unread(value: &Value, into: &str) -> String {
-    format!("json: cannot unmarshal {} into Go value of type {into}", json_type(value))
 }
 
 fn bad_base64(text: &str) -> Option<String> {

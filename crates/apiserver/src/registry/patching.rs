@@ -83,6 +83,11 @@ impl Registry {
                 object::as_map_mut(&mut applied).remove("status");
             }
             let mut object = apply::apply(kind.schema.get(), None, &applied, &writer, force)?;
+            let uid = object::uid(&object);
+            if !uid.is_empty() {
+                let why = format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
+                return Err(kind.conflict(call.route.name(), why));
+            }
             check_place(intent, &object)?;
             object::remove_meta(&mut object, "resourceVersion");
             match self.create_object(intent, object, &decoded.duplicates).await {
@@ -175,7 +180,7 @@ fn keep_type(intent: &Intent<'_>, patch: PatchType, object: &mut Value) -> ApiRe
     let other = (!api_version.is_empty() && api_version != kind.api_version()) || (!name.is_empty() && name != kind.kind);
     // A strategic patch makes a struct of the kind, whatever it is called.
     if other && patch != PatchType::Strategic {
-        let scheme = "pkg/api/legacyscheme/scheme.go:30";
+        let scheme = "pkg/runtime/scheme.go:111";
         let why = format!("no kind {name:?} is registered for version {api_version:?} in scheme {scheme:?}");
         return Err(intent.undecodable(object, &why));
     }
