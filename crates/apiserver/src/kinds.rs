@@ -13,6 +13,7 @@ use crate::status::{ApiError, FieldError};
 
 pub mod builtin;
 pub mod columns;
+pub mod decoding;
 pub mod definitions;
 mod facts;
 pub mod strategy;

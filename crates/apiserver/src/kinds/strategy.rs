@@ -22,6 +22,7 @@ mod rules;
 mod services;
 
 pub use names::{NameRule, name_rule};
+pub use quantities::is_quantity;
 
 /// Prepares a new object (after defaulting): initial status, derived fields.
 pub fn prepare_create(kind: &Kind, object: &mut Value) {

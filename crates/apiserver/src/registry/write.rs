@@ -10,7 +10,7 @@ use crate::apply::{self, Writer};
 use crate::http::Call;
 use crate::http::query::FieldValidation;
 use crate::http::reply::Reply;
-use crate::kinds::{Kind, KindTable, strategy};
+use crate::kinds::{Kind, KindTable, decoding, strategy};
 use crate::schema::{cel, defaults, prune, validate};
 use crate::status::{ApiError, ApiResult, FieldError};
 use crate::store::{Desired, Expect, Stored, Write, WriteError};
@@ -72,6 +72,11 @@ impl<'a> Intent<'a> {
     /// Drops what the schema does not know and fills in defaults. Returns warnings, or refuses when asked to be strict.
     pub(super) fn normalise(&self, object: &mut Value, duplicates: &[String]) -> ApiResult<Vec<String>> {
         let schema = self.kind.schema.get();
+        if self.kind.custom.is_none()
+            && let Some(why) = decoding::misfit(&self.kind.schema, object)
+        {
+            return Err(self.undecodable(object, &why));
+        }
         let sent = if self.validation == FieldValidation::Strict { object.clone() } else { Value::Null };
         let unknown = prune::prune(schema, object);
         defaults::apply(schema, object);
@@ -85,19 +90,20 @@ impl<'a> Intent<'a> {
             FieldValidation::Ignore => Ok(Vec::new()),
             FieldValidation::Warn => Ok(complaints),
             FieldValidation::Strict if complaints.is_empty() => Ok(complaints),
-            FieldValidation::Strict => Err(self.not_strict(&sent, &complaints.join(", "))),
+            FieldValidation::Strict => {
+                Err(self.undecodable(&sent, &format!("strict decoding error: {}", complaints.join(", "))))
+            }
         }
     }
 
     /// A body is refused for what it says, a patch for what it would make.
-    fn not_strict(&self, object: &Value, complaints: &str) -> ApiError {
+    fn undecodable(&self, object: &Value, why: &str) -> ApiError {
         if self.call.verb == Verb::Patch && !self.applies() {
-            let detail = format!("strict decoding error: {complaints}");
-            let error = FieldError::invalid("patch", &object.to_string().into(), detail);
+            let error = FieldError::invalid("patch", &object.to_string().into(), why);
             return ApiError::invalid("", "", "", vec![error]);
         }
         ApiError::bad_request(format!(
-            "{kind} in version {version:?} cannot be handled as a {kind}: strict decoding error: {complaints}",
+            "{kind} in version {version:?} cannot be handled as a {kind}: {why}",
             kind = self.kind.kind,
             version = self.kind.version,
         ))

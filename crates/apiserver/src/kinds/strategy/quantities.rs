@@ -63,6 +63,18 @@ enum Style {
     Exponent,
 }
 
+/// Whether the text can be read as a quantity, however large.
+pub fn is_quantity(text: &str) -> bool {
+    let text = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let (number, suffix) = text.split_at(text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len()));
+    let exponent = |digits: &str| digits.parse::<i64>().is_ok();
+    number.contains(|c: char| c.is_ascii_digit())
+        && number.matches('.').count() <= 1
+        && (BINARY.contains(&suffix)
+            || DECIMAL.iter().any(|(known, _)| *known == suffix)
+            || suffix.strip_prefix(['e', 'E']).is_some_and(exponent))
+}
+
 /// The quantity in billionths.
 pub fn nanos(text: &str) -> Option<i128> {
     parse(text).map(|(nanos, _)| nanos)
