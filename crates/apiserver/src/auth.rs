@@ -14,7 +14,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::status::{ApiError, ApiResult};
 
-const ISSUER: &str = "https://kubernetes.default.svc";
+pub const ISSUER: &str = "https://kubernetes.default.svc";
 const AUTHENTICATED: &str = "system:authenticated";
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

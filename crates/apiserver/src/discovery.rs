@@ -3,7 +3,10 @@
 //! Owns the discovery documents and the list of a kind's subresources; both are read from the table of kinds
 //! and nothing else. Must never name a resource that the table does not have. Both forms say the same.
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
 
 use crate::kinds::{Kind, KindTable};
 use crate::object::JsonMap;
@@ -220,6 +223,13 @@ fn add_names(entry: &mut Value, kind: &Kind) {
     }
 }
 
+/// Tells clients when objects come to be stored as another version.
+fn storage_version_hash(kind: &Kind) -> String {
+    let (group, version) = kind.storage_api_version.split_once('/').unwrap_or(("", &kind.storage_api_version));
+    let digest = Sha256::digest(format!("{group}/{version}/{}", kind.kind));
+    BASE64_STANDARD.encode(&digest[..8])
+}
+
 /// A resource and its subresources as entries of an `APIResourceList`.
 fn legacy_resources(kind: &Kind) -> Vec<Value> {
     let mut resource = json!({
@@ -227,6 +237,9 @@ fn legacy_resources(kind: &Kind) -> Vec<Value> {
         "kind": kind.kind, "verbs": verbs(kind),
     });
     add_names(&mut resource, kind);
+    if kind.verbs() != ["create"] {
+        resource["storageVersionHash"] = json!(storage_version_hash(kind));
+    }
     let mut entries = vec![resource];
     for subresource in subresources(kind) {
         let mut entry = json!({

@@ -163,7 +163,9 @@ impl Kind {
     }
 
     pub fn invalid(&self, name: &str, errors: Vec<FieldError>) -> ApiError {
-        ApiError::invalid(&self.group, &self.kind, name, errors)
+        // What is stored is what is judged: an event is the core group's by either name.
+        let group = self.storage_api_version.split_once('/').map_or("", |(group, _)| group);
+        ApiError::invalid(group, &self.kind, name, errors)
     }
 }
 
@@ -222,6 +224,15 @@ impl KindTable {
             .and_then(|versions| versions.get(version))
             .into_iter()
             .flat_map(BTreeMap::values)
+    }
+
+    /// Why a path below a group and version leads nowhere: only built-in ones are known to the whole server.
+    pub fn not_served(&self, group: &str, version: &str) -> ApiError {
+        if self.resources(group, version).any(|kind| kind.custom.is_none()) {
+            ApiError::not_served()
+        } else {
+            ApiError::no_such_resource()
+        }
     }
 
     pub fn all(&self) -> impl Iterator<Item = &Arc<Kind>> {

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::admission::Webhooks;
 use crate::auth::Auth;
-use crate::http::negotiate::{Accept, include_object};
+use crate::http::negotiate::Accept;
 use crate::http::reply::Reply;
 use crate::http::{Call, status};
 use crate::kinds::{Kind, Kinds};
@@ -125,7 +125,7 @@ impl Registry {
         let table = self.kinds.load();
         let kind = table
             .get(&route.group, &route.version, &route.plural)
-            .ok_or_else(ApiError::no_such_resource)?;
+            .ok_or_else(|| table.not_served(&route.group, &route.version))?;
         // A list may span namespaces; everything else must be as the kind is scoped.
         let spans = kind.namespaced && route.namespace.is_none();
         let misplaced = !kind.namespaced && route.namespace.is_some();
@@ -137,7 +137,7 @@ impl Registry {
             return Err(ApiError::method_not_allowed());
         }
         if misplaced || (spans && route.name.is_some()) {
-            return Err(ApiError::no_such_resource());
+            return Err(table.not_served(&route.group, &route.version));
         }
         if !route.subresource.is_empty() {
             return self.subresource(&call, kind).await;
@@ -176,7 +176,7 @@ impl Registry {
                     kind,
                     &[object],
                     &meta,
-                    include_object(call.query.text("includeObject"))?,
+                    table::IncludeObject::parse(call.query.text("includeObject"))?,
                     true,
                 )
             }

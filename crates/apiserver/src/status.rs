@@ -88,10 +88,22 @@ impl ApiError {
         Self::new(404, "NotFound", message).about(group, plural, name)
     }
 
-    /// The URL names nothing that is served here. The one error that is plain text on the wire: clients then say
+    /// The URL names no group and version that is served here. The one error that is plain text on the wire: clients then say
     /// themselves what they were looking for.
     pub fn no_such_resource() -> Self {
         Self::new(404, "", "404 page not found")
+    }
+
+    /// The group and version are built in, and have no such resource.
+    pub fn not_served() -> Self {
+        let message = "the server could not find the requested resource";
+        Self::new(404, "NotFound", message).about("", "", "")
+    }
+
+    /// The resource is there, and cannot do this.
+    pub fn method_not_supported(group: &str, plural: &str, verb: &str) -> Self {
+        let message = format!("{verb} is not supported on resources of kind {:?}", qualified(plural, group));
+        Self::new(405, "MethodNotAllowed", message).about(group, plural, "")
     }
 
     pub fn method_not_allowed() -> Self {
@@ -99,8 +111,15 @@ impl ApiError {
         Self::new(405, "MethodNotAllowed", message).about("", "", "")
     }
 
-    pub fn not_acceptable(accepted: &str) -> Self {
-        let message = format!("only the following media types are accepted: {accepted}");
+    /// The client reads none of the formats in which objects are written.
+    pub fn no_such_representation() -> Self {
+        let message = "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf, application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
+        Self::new(406, "NotAcceptable", message).about("", "", "")
+    }
+
+    /// The client reads the format, but wants something else in it.
+    pub fn not_acceptable() -> Self {
+        let message = "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf";
         Self::new(406, "NotAcceptable", message)
     }
 

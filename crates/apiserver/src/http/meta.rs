@@ -44,8 +44,12 @@ pub(super) fn answer(registry: &Registry, route: &Route, accept: &str, known: &s
         Route::OpenApiV2 => {
             json_type(json!({ "swagger": "2.0", "info": { "title": "Kubernetes", "version": "v1.36.4" }, "paths": {} }))
         }
-        Route::OpenApiIndex => json_type(openapi::index(&kinds)),
-        Route::OpenApi(path) => found(openapi::document(&kinds, path))?,
+        // The real server names no type, and its framework takes JSON for text.
+        Route::OpenApiIndex => (openapi::index(&kinds), "text/plain; charset=utf-8"),
+        Route::OpenApi(path) => match openapi::document(&kinds, path) {
+            Some(document) => json_type(document),
+            None => return Ok(Reply::nothing(StatusCode::NOT_FOUND)),
+        },
         Route::Resource(_) => return Err(ApiError::no_such_resource()),
     };
     let body = value.to_string();

@@ -1,7 +1,6 @@
 //! `Accept`: in which form an answer is wanted.
 
 use crate::status::{ApiError, ApiResult};
-use crate::table::IncludeObject;
 
 /// The form of an answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -19,8 +18,11 @@ impl Accept {
         if header.trim().is_empty() {
             return Ok(Self::Object);
         }
-        let forms = header.split(',').filter_map(|entry| {
-            let media = Media::parse(entry)?;
+        let mut readable = header.split(',').filter_map(Media::parse).peekable();
+        if readable.peek().is_none() {
+            return Err(ApiError::no_such_representation());
+        }
+        let mut forms = readable.filter_map(|media| {
             let known_version = matches!(media.version, "" | "v1");
             match media.form {
                 "" => Some(Self::Object),
@@ -31,10 +33,7 @@ impl Accept {
                 _ => None,
             }
         });
-        forms
-            .into_iter()
-            .next()
-            .ok_or_else(|| ApiError::not_acceptable("application/json"))
+        forms.next().ok_or_else(ApiError::not_acceptable)
     }
 }
 
@@ -74,17 +73,6 @@ impl<'a> Media<'a> {
             }
         }
         Some(media)
-    }
-}
-
-pub fn include_object(text: &str) -> ApiResult<IncludeObject> {
-    match text {
-        "" | "Metadata" => Ok(IncludeObject::Metadata),
-        "None" => Ok(IncludeObject::None),
-        "Object" => Ok(IncludeObject::Object),
-        other => Err(ApiError::bad_request(format!(
-            "unrecognized includeObject value: {other:?}"
-        ))),
     }
 }
 

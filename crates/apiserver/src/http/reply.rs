@@ -79,6 +79,11 @@ impl Reply {
         }
     }
 
+    /// A status alone.
+    pub fn nothing(status: StatusCode) -> Self {
+        Self { body: Body::empty(), ..Self::bytes(status, "", Bytes::new()) }
+    }
+
     pub fn json(status: StatusCode, value: &Value) -> Self {
         Self::bytes(status, "application/json", value.to_string())
     }
@@ -114,7 +119,9 @@ impl Reply {
         let mut response = Response::new(self.body);
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(self.content_type));
+        if !self.content_type.is_empty() {
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(self.content_type));
+        }
         headers.insert(
             header::CACHE_CONTROL,
             HeaderValue::from_static("no-cache, private"),

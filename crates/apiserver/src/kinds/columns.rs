@@ -30,7 +30,7 @@ pub fn of(plural: &str) -> Vec<Column> {
                     String::new()
                 },
                 priority: parts.next()?.parse().ok()?,
-                description: parts.next()?.into(),
+                description: parts.next()?.replace("\\n", "\n"),
                 path: String::new(),
             })
         })

@@ -162,7 +162,7 @@ impl Registry {
             special::prepare_update(kind, &mut review.object, old);
         }
         count_generation(kind, &mut review.object, old);
-        check(kind, &review.object, Some(old))?;
+        check(kind, subresource, &review.object, Some(old))?;
         special::check(kind, &review.object, Some(old))?;
         self.validate(&review, &mut warnings).await?;
         Ok((review.object, warnings))

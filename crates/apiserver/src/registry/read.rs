@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 
 use super::{Registry, is_verbatim, key, present};
 use crate::http::Call;
-use crate::http::negotiate::{Accept, include_object};
+use crate::http::negotiate::Accept;
 use crate::http::reply::Reply;
 use crate::kinds::Kind;
 use crate::selector::{FieldSelector, LabelSelector};
 use crate::status::{ApiError, ApiResult, FieldError};
 use crate::store::{Stored, View};
-use crate::table;
+use crate::{object, table};
 
 /// Which objects of a kind a list or a watch is about.
 #[derive(Debug, Clone)]
@@ -173,7 +173,7 @@ impl Registry {
             page.push(stored);
         }
         let mut meta = json!({ "resourceVersion": view.revision.to_string() });
-        if kind.custom.is_some() {
+        if kind.custom.is_some() && call.accept == Accept::Object {
             // Lists of custom resources say even that there is no more; built-in ones leave it out.
             meta["continue"] = "".into();
         }
@@ -214,27 +214,31 @@ impl Registry {
     fn list_reply(call: &Call, kind: &Kind, page: &[&Arc<Stored>], meta: &Value) -> ApiResult<Reply> {
         match call.accept {
             Accept::Object if is_verbatim(kind) => {
-                let items = page.iter().map(|stored| stored.json.as_ref());
+                let head = item_head(kind);
+                let items = page.iter().map(|stored| (head.as_str(), stored.json.as_ref()));
                 Ok(joined_list(&kind.api_version(), &kind.list_kind, meta, items))
             }
             Accept::Object => {
-                let items: Vec<String> = page
-                    .iter()
-                    .map(|stored| present(kind, stored).to_string())
-                    .collect();
-                Ok(joined_list(
-                    &kind.api_version(),
-                    &kind.list_kind,
-                    meta,
-                    items.iter().map(String::as_bytes),
-                ))
+                let head = item_head(kind);
+                let items: Vec<Vec<u8>> =
+                    page.iter().filter_map(|stored| object::to_json(&present(kind, stored)).ok()).collect();
+                let items = items.iter().map(|json| (head.as_str(), json.as_slice()));
+                Ok(joined_list(&kind.api_version(), &kind.list_kind, meta, items))
+            }
+            Accept::PartialMetadata if page.is_empty() => {
+                // Go's list of none.
+                let list = json!({
+                    "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1",
+                    "metadata": meta, "items": null,
+                });
+                Ok(Reply::json(StatusCode::OK, &list))
             }
             Accept::PartialMetadata => {
                 let items: Vec<String> = page
                     .iter()
                     .map(|stored| table::partial_metadata(&present(kind, stored)).to_string())
                     .collect();
-                let items = items.iter().map(String::as_bytes);
+                let items = items.iter().map(|json| ("", json.as_bytes()));
                 Ok(joined_list(
                     "meta.k8s.io/v1",
                     "PartialObjectMetadataList",
@@ -244,7 +248,7 @@ impl Registry {
             }
             Accept::Table => {
                 let objects: Vec<Value> = page.iter().map(|stored| present(kind, stored)).collect();
-                let include = include_object(call.query.text("includeObject"))?;
+                let include = table::IncludeObject::parse(call.query.text("includeObject"))?;
                 Ok(Reply::json(
                     StatusCode::OK,
                     &table::render(kind, &objects, meta, include, true),
@@ -254,22 +258,37 @@ impl Registry {
     }
 }
 
-/// A list from items that are JSON already: ten thousand objects are a copy, not a serialisation.
+/// What every item of a built-in kind begins with, and lists leave out: the list says it. Custom resources keep it.
+fn item_head(kind: &Kind) -> String {
+    if kind.custom.is_some() {
+        return String::new();
+    }
+    format!(r#"{{"kind":"{}","apiVersion":"{}","#, kind.kind, kind.api_version())
+}
+
+/// A list from items that are JSON already, each without the beginning that goes with it: ten thousand objects are a
+/// copy, not a serialisation.
 fn joined_list<'a>(
     api_version: &str,
     kind: &str,
     meta: &Value,
-    items: impl Iterator<Item = &'a [u8]>,
+    items: impl Iterator<Item = (&'a str, &'a [u8])>,
 ) -> Reply {
     let head = json!({ "apiVersion": api_version, "kind": kind, "metadata": meta }).to_string();
     let mut body = BytesMut::with_capacity(4096);
     body.put_slice(&head.as_bytes()[..head.len() - 1]);
     body.put_slice(b",\"items\":[");
-    for (index, item) in items.enumerate() {
+    for (index, (head, item)) in items.enumerate() {
         if index > 0 {
             body.put_u8(b',');
         }
-        body.put_slice(item);
+        match item.strip_prefix(head.as_bytes()) {
+            Some(rest) if !head.is_empty() => {
+                body.put_u8(b'{');
+                body.put_slice(rest);
+            }
+            _ => body.put_slice(item),
+        }
     }
     body.put_slice(b"]}");
     Reply::bytes(StatusCode::OK, "application/json", body.freeze())

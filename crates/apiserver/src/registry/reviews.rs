@@ -6,14 +6,16 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::{Registry, Verb};
+use crate::auth::ISSUER;
 use crate::body;
 use crate::http::Call;
 use crate::http::reply::Reply;
 use crate::kinds::Kind;
 use crate::object;
-use crate::status::{ApiError, ApiResult};
+use crate::status::{ApiError, ApiResult, FieldError};
 
 const TOKEN_SECONDS: i64 = 3600;
+const MAX_TOKEN_SECONDS: i64 = 1 << 32;
 
 impl Registry {
     pub(super) fn review(&self, call: &Call, kind: &Kind) -> ApiResult<Reply> {
@@ -57,10 +59,19 @@ impl Registry {
             .stored(kind, call.route.namespace(), call.route.name())?
             .value();
         let mut request = body::decode(&call.content_type, &call.body)?.value;
-        let seconds = request["spec"]["expirationSeconds"]
-            .as_i64()
-            .unwrap_or(TOKEN_SECONDS)
-            .max(600);
+        let seconds = request["spec"]["expirationSeconds"].as_i64().unwrap_or(TOKEN_SECONDS);
+        let wrong = match seconds {
+            ..600 => Some("may not specify a duration less than 10 minutes"),
+            600..=MAX_TOKEN_SECONDS => None,
+            _ => Some("may not specify a duration larger than 2^32 seconds"),
+        };
+        if let Some(wrong) = wrong {
+            let error = FieldError::invalid("spec.expirationSeconds", &seconds.into(), wrong);
+            return Err(ApiError::invalid("authentication.k8s.io", "TokenRequest", "", vec![error]));
+        }
+        if object::strings(&request["spec"]["audiences"]).is_empty() {
+            object::set_path(&mut request, "spec.audiences", json!([ISSUER]));
+        }
         let expires = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(seconds);
         let (namespace, name) = (object::namespace(&account), object::name(&account));
         let audiences = object::strings(&request["spec"]["audiences"]);

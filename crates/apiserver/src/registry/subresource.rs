@@ -21,14 +21,14 @@ impl Registry {
             "status" if kind.status => self.object_verbs(call, kind).await,
             "scale" if kind.scale.is_some() => self.scale(call, kind).await,
             _ if kind.custom.is_some() => Err(kind.not_found(call.route.name())),
-            _ if !kind.subresources.contains(&name) => Err(ApiError::no_such_resource()),
+            _ if !kind.subresources.contains(&name) => Err(ApiError::not_served()),
             "binding" => self.bind(call, kind).await,
             "eviction" => self.evict(call, kind).await,
             "log" => self.log(call, kind).await,
             "token" => self.token(call, kind),
             // These write parts of the object itself.
             "finalize" | "approval" => self.object_verbs(call, kind).await,
-            _ => Err(ApiError::no_such_resource()),
+            _ => Err(ApiError::not_served()),
         }
     }
 
@@ -37,7 +37,7 @@ impl Registry {
             Verb::Get => self.get(call, kind).await,
             Verb::Update => self.replace(call, kind).await,
             Verb::Patch => self.patch(call, kind).await,
-            _ => Err(ApiError::method_not_allowed()),
+            _ => Err(unsupported(call, kind)),
         }
     }
 
@@ -49,7 +49,14 @@ impl Registry {
             &*self.stored(kind, call.route.namespace(), call.route.name())?,
         );
         if call.verb == Verb::Get {
+            let path = &scale.spec_replicas;
+            if object::at_path(&live, path).is_none() {
+                return Err(ApiError::internal(format!("the spec replicas field {path:?} does not exist")));
+            }
             return Ok(Reply::json(StatusCode::OK, &scale_of(scale, &live)));
+        }
+        if !matches!(call.verb, Verb::Update | Verb::Patch) {
+            return Err(unsupported(call, kind));
         }
         let intent = Intent::new(self, call, kind)?;
         let decoded = body::decode(&call.content_type, &call.body)?.value;
@@ -58,7 +65,8 @@ impl Registry {
                 let shown = scale_of(scale, old);
                 let wanted = wanted_scale(call, &shown, &decoded)?;
                 let replicas = wanted["spec"]["replicas"].as_i64().unwrap_or_default();
-                if replicas < 0 {
+                // A custom resource is judged as a whole, when it has the number.
+                if replicas < 0 && kind.custom.is_none() {
                     let error = crate::status::FieldError::invalid(
                         "spec.replicas",
                         &json!(replicas),
@@ -90,12 +98,20 @@ fn wanted_scale(call: &Call, shown: &Value, sent: &Value) -> ApiResult<Value> {
         (Verb::Update, _) => Ok(sent.clone()),
         (Verb::Patch, "application/json-patch+json") => patch::json(shown, sent),
         // A Scale has no lists: strategic, merge and apply come to the same.
-        (Verb::Patch, _) => {
+        _ => {
             let mut wanted = shown.clone();
             patch::merge(&mut wanted, sent);
             Ok(wanted)
         }
-        _ => Err(ApiError::method_not_allowed()),
+    }
+}
+
+/// A built-in has no such endpoint; a custom resource's takes the request and declines it.
+fn unsupported(call: &Call, kind: &Kind) -> ApiError {
+    if kind.custom.is_some() {
+        ApiError::method_not_supported(&kind.group, &kind.plural, call.verb.name())
+    } else {
+        ApiError::method_not_allowed()
     }
 }
 

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::read::{MATCH, Selection, asked_revision, invalid_list};
 use super::{Registry, is_verbatim, present};
 use crate::http::Call;
-use crate::http::negotiate::{Accept, include_object};
+use crate::http::negotiate::Accept;
 use crate::http::reply::Reply;
 use crate::kinds::Kind;
 use crate::object;
@@ -109,7 +109,7 @@ impl Registry {
             selection,
             form: Form {
                 accept: call.accept,
-                include: include_object(call.query.text("includeObject"))?,
+                include: IncludeObject::parse(call.query.text("includeObject"))?,
                 columns_sent: false,
             },
             initial: initial.into_iter(),

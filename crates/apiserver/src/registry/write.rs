@@ -194,7 +194,7 @@ impl Registry {
         }
         special::prepare_create(self, kind, &mut review.object);
         strategy::prepare_create(kind, &mut review.object);
-        check(kind, &review.object, None)?;
+        check(kind, "", &review.object, None)?;
         special::check(kind, &review.object, None)?;
         self.validate(&review, warnings).await?;
         let object = review.object;
@@ -323,10 +323,14 @@ const MUTATING: &str = "mutatingwebhookconfigurations.admissionregistration.k8s.
 const VALIDATING: &str = "validatingwebhookconfigurations.admissionregistration.k8s.io";
 
 /// Every rule that an object must keep, in one answer.
-pub(super) fn check(kind: &Kind, new: &Value, old: Option<&Value>) -> ApiResult<()> {
+pub(super) fn check(kind: &Kind, endpoint: &str, new: &Value, old: Option<&Value>) -> ApiResult<()> {
     let schema = kind.schema.get();
     let mut errors = metadata::validate(kind, new, old);
-    let broken = validate::validate(schema, new, old);
+    let of_status = kind.custom.is_some() && endpoint == "status";
+    let broken = match old {
+        Some(old) if of_status => validate::validate_status(schema, new, old),
+        _ => validate::validate(schema, new, old),
+    };
     if kind.custom.is_some() {
         let rules = match cel::blocked(&broken) {
             _ if schema.without_rules => Vec::new(),
@@ -334,7 +338,7 @@ pub(super) fn check(kind: &Kind, new: &Value, old: Option<&Value>) -> ApiResult<
             None => cel::validate(schema, new, old),
         };
         errors.extend(broken);
-        errors.extend(scale_errors(kind, new));
+        errors.extend(scale_errors(kind, new, of_status));
         errors.extend(rules);
     } else {
         if broken.is_empty() {
@@ -346,10 +350,10 @@ pub(super) fn check(kind: &Kind, new: &Value, old: Option<&Value>) -> ApiResult<
 }
 
 /// What `/scale` shows must be numbers, wherever the kind keeps them.
-fn scale_errors(kind: &Kind, new: &Value) -> Vec<FieldError> {
+fn scale_errors(kind: &Kind, new: &Value, of_status: bool) -> Vec<FieldError> {
     let Some(scale) = &kind.scale else { return Vec::new() };
     let mut errors = Vec::new();
-    for path in [&scale.spec_replicas, &scale.status_replicas] {
+    for path in [&scale.spec_replicas, &scale.status_replicas].into_iter().skip(usize::from(of_status)) {
         match object::at_path(new, path) {
             None => {}
             Some(value) => match value.as_i64() {

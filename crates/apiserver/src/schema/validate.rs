@@ -18,11 +18,25 @@ use crate::status::{FieldError, FieldErrorKind};
 pub fn validate(schema: &Schema, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = validate_value(schema, new, old, "");
     metadata::validate_embedded(schema, new, &Path::Root, &mut errors);
-    let duplicates = duplicates_in(schema, new);
-    if !duplicates.is_empty() && old.is_none_or(|old| duplicates_in(schema, old).is_empty()) {
-        errors.extend(duplicates);
-    }
+    errors.extend(new_duplicates(schema, new, old));
     errors
+}
+
+/// The violations that a change of the status answers for: those below `status`, seen from there.
+pub fn validate_status(schema: &Schema, new: &Value, old: &Value) -> Vec<FieldError> {
+    let mut errors = match (schema.field("status"), new.get("status")) {
+        (Some(known), Some(status)) => validate_value(known, status, old.get("status"), "status"),
+        _ => Vec::new(),
+    };
+    errors.extend(new_duplicates(schema, new, Some(old)));
+    errors
+}
+
+/// Elements given twice in a list that holds each once, unless there were some before.
+fn new_duplicates(schema: &Schema, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    let found = duplicates_in(schema, new);
+    let forgiven = !found.is_empty() && old.is_some_and(|old| !duplicates_in(schema, old).is_empty());
+    if forgiven { Vec::new() } else { found }
 }
 
 /// The violations of types and constraints alone, of a value found at `base`.
