@@ -1,6 +1,7 @@
 //! Whole requests through the service of a server in memory. Input: a line `METHOD PATH`, lines `header: value`, an
 //! empty line, the body.
 #![no_main]
+#![allow(clippy::panic, reason = "a target that cannot start must say so")]
 
 use std::sync::LazyLock;
 use std::time::Duration;

@@ -17,7 +17,7 @@ mod names;
 mod tests;
 mod validate;
 
-pub use names::{accept, establish};
+pub use names::{accept, establish, terminate};
 pub use validate::validate;
 
 /// Where definitions are kept.
@@ -82,7 +82,7 @@ pub fn place(definition: &Value) -> String {
 
 /// Whether the definition's objects are served.
 pub fn is_established(definition: &Value) -> bool {
-    names::condition(definition, "Established").is_some_and(|condition| condition["status"] == json!("True"))
+    names::is_true(definition, "Established")
 }
 
 /// A row for each served version. The definition must be defaulted; its names are those it was given.
@@ -155,6 +155,7 @@ fn kind(definition: &Value, version: &Value, index: usize) -> Result<Kind, Vec<F
             default_on_read: object::generation(definition) > 1,
             raw_schema: Arc::new(raw.clone()),
             deprecation_warning: deprecation(definition, version),
+            terminating: names::is_true(definition, "Terminating"),
             storage_schema: None,
         }),
         group,

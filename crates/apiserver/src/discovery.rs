@@ -326,12 +326,15 @@ pub(crate) mod tests {
         Kind {
             short_names: vec!["bd".into()],
             categories: vec!["all".into(), "fauna".into()],
+            storage_api_version: "example.godwit.dev/v1".into(),
             custom: Some(Custom {
                 definition: "birds.example.godwit.dev".into(),
                 definition_uid: String::new(),
                 default_on_read: false,
                 raw_schema: Arc::new(raw_schema),
                 deprecation_warning: None,
+                storage_schema: None,
+                terminating: false,
             }),
             ..builtin("example.godwit.dev", version, "Bird", "birds")
         }
@@ -364,7 +367,7 @@ pub(crate) mod tests {
         let expected = json!({"kind":"APIResourceList","apiVersion":"v1","groupVersion":"example.godwit.dev/v1","resources":[
             {"name":"birds","singularName":"bird","namespaced":true,"kind":"Bird",
              "verbs":["delete","deletecollection","get","list","patch","create","update","watch"],
-             "shortNames":["bd"],"categories":["all","fauna"]},
+             "shortNames":["bd"],"categories":["all","fauna"],"storageVersionHash":"PjlWE4Bd1Ok="},
             {"name":"birds/status","singularName":"","namespaced":true,"kind":"Bird","verbs":["get","patch","update"]},
             {"name":"birds/scale","singularName":"","namespaced":true,"group":"autoscaling","version":"v1",
              "kind":"Scale","verbs":["get","patch","update"]}]});
@@ -387,6 +390,7 @@ pub(crate) mod tests {
         assert_eq!(pods["groupVersion"], "v1");
         let entry = |i: usize| pods["resources"][i].clone();
         let below = |name, kind, verbs: &[&str]| json!({"name": name, "singularName": "", "namespaced": true, "kind": kind, "verbs": verbs});
+        assert_eq!(entry(0)["storageVersionHash"], "xPOwRZ+Yhw8=");
         assert_eq!(entry(1), below("pods/binding", "Binding", &["create"]));
         let mut eviction = below("pods/eviction", "Eviction", &["create"]);
         eviction["group"] = json!("policy");

@@ -13,10 +13,10 @@ use crate::status::{ApiError, FieldError};
 
 pub mod builtin;
 pub mod columns;
-pub mod decoding;
 pub mod definitions;
 mod facts;
 pub mod strategy;
+pub mod typed;
 
 /// One served version of one resource.
 #[derive(Debug, Clone)]
@@ -81,6 +81,8 @@ pub struct Custom {
     /// `spec.versions[].schema.openAPIV3Schema` as written, for OpenAPI.
     pub raw_schema: Arc<serde_json::Value>,
     pub deprecation_warning: Option<String>,
+    /// The definition is being deleted: its objects go, and no new ones come.
+    pub terminating: bool,
     /// The schema of the stored version, when that is another.
     pub storage_schema: Option<Node>,
 }

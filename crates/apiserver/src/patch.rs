@@ -23,6 +23,11 @@ pub(crate) fn does_not_apply() -> ApiError {
     error
 }
 
+/// A patch as messages show it.
+pub(crate) fn shown(patch: &Value) -> String {
+    strategic::go_text(patch)
+}
+
 /// What Go's JSON decoder calls a value.
 pub(crate) fn json_type(value: &Value) -> &'static str {
     match value {

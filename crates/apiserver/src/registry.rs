@@ -133,10 +133,11 @@ impl Registry {
         if misplaced && kind.custom.is_some() && route.name.is_some() {
             return Err(kind.not_found(route.name()));
         }
-        if spans && !is_list && route.name.is_none() && kind.verbs() != ["create"] {
+        // A built-in kind has a URL across namespaces, which only lists; a custom one has none.
+        if spans && !is_list && route.name.is_none() && kind.custom.is_none() && kind.verbs() != ["create"] {
             return Err(ApiError::method_not_allowed());
         }
-        if misplaced || (spans && route.name.is_some()) {
+        if misplaced || (spans && !is_list && kind.verbs() != ["create"]) {
             return Err(table.not_served(&route.group, &route.version));
         }
         if !route.subresource.is_empty() {
@@ -154,7 +155,7 @@ impl Registry {
         let mut reply = match call.verb {
             Verb::Get => self.get(&call, kind).await,
             Verb::List => self.list(&call, kind).await,
-            Verb::Watch => self.watch(&call, kind).await,
+            Verb::Watch => self.watch(&call, kind),
             Verb::Create => self.create(&call, kind).await,
             Verb::Update => self.replace(&call, kind).await,
             Verb::Patch => self.patch(&call, kind).await,

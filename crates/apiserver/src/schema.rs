@@ -129,6 +129,8 @@ pub struct PatchStrategy {
     pub merge_key: Option<String>,
     pub merge: bool,
     pub retain_keys: bool,
+    /// A map of the patch takes the place of the object's.
+    pub replace: bool,
 }
 
 /// Rules on a value beyond its type.

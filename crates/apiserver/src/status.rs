@@ -221,11 +221,17 @@ impl ApiError {
 
     pub fn invalid(group: &str, kind: &str, name: &str, errors: Vec<FieldError>) -> Self {
         let mut message = format!("{} {name:?} is invalid: ", qualified(kind, group));
-        if let [error] = errors.as_slice() {
-            let _ = write!(message, "{error}");
+        // Each is said once, however many checks came upon it.
+        let mut texts: Vec<String> = Vec::with_capacity(errors.len());
+        for text in errors.iter().map(FieldError::to_string) {
+            if !texts.contains(&text) {
+                texts.push(text);
+            }
+        }
+        if let [text] = texts.as_slice() {
+            message.push_str(text);
         } else {
-            let list: Vec<String> = errors.iter().map(FieldError::to_string).collect();
-            let _ = write!(message, "[{}]", list.join(", "));
+            let _ = write!(message, "[{}]", texts.join(", "));
         }
         if errors.is_empty() {
             message = format!("{} {name:?} is invalid", qualified(kind, group));

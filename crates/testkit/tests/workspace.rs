@@ -1,6 +1,8 @@
 //! Rules of the workspace that no compiler checks: the direction between layers, licences, crates that we do not take,
 //! and documents that say what is there.
 
+#![allow(clippy::expect_used, clippy::panic, reason = "a test says what it expects")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;

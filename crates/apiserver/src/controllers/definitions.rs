@@ -125,11 +125,29 @@ fn drop_removed(registry: &Registry, definitions: &[Value]) {
     }
 }
 
+/// Says that a definition goes, and from then on lets nobody create its objects: deleting them comes to an end.
+async fn announce_end(registry: &Registry, kind: &Kind, definition: &Value) -> ApiResult<()> {
+    let mut ending = definition.clone();
+    crd::terminate(&mut ending, &object::now());
+    if ending["status"] == definition["status"] {
+        return Ok(());
+    }
+    if crd::is_established(&ending) {
+        serve(registry, &ending);
+    }
+    let edit = |current: &mut Value| {
+        object::as_map_mut(current).insert("status".into(), ending["status"].clone());
+        true
+    };
+    registry.edit(kind, "", object::name(definition), &edit).await
+}
+
 /// Deletes every object of a definition that goes, then lets go of the definition. Returns whether that is done.
 async fn finalize(registry: &Arc<Registry>, kind: &Kind, definition: &Value) -> ApiResult<bool> {
     if !object::finalizers(definition).contains(&crd::CLEANUP_FINALIZER) {
         return Ok(true);
     }
+    announce_end(registry, kind, definition).await?;
     let place = crd::place(definition);
     let rows = crd::kinds(definition).unwrap_or_default();
     if let Some(row) = rows.first() {

@@ -17,6 +17,11 @@ pub fn condition<'a>(definition: &'a Value, kind: &str) -> Option<&'a Value> {
         .find(|condition| text(condition, "type") == kind)
 }
 
+/// Whether the condition of the given type holds.
+pub fn is_true(definition: &Value, kind: &str) -> bool {
+    condition(definition, kind).is_some_and(|condition| text(condition, "status") == "True")
+}
+
 /// Accepts the names that no other definition of the group has, and says so in the status: `NamesAccepted`, and
 /// `Established` if that is not true already. Returns whether every name was accepted.
 pub fn accept<'a>(definition: &mut Value, others: impl IntoIterator<Item = &'a Value>, now: &str) -> bool {
@@ -64,7 +69,7 @@ pub fn accept<'a>(definition: &mut Value, others: impl IntoIterator<Item = &'a V
     }
     definition["status"]["acceptedNames"] = json!(accepted);
 
-    let established = condition(definition, "Established").is_some_and(|c| c["status"] == json!("True"));
+    let established = is_true(definition, "Established");
     let is_accepted = conflict.is_none();
     match conflict {
         None => set(
@@ -99,6 +104,12 @@ pub fn establish(definition: &mut Value, now: &str) {
         message,
         now,
     );
+}
+
+/// Declares that the definition's objects are going.
+pub fn terminate(definition: &mut Value, now: &str) {
+    let message = "CustomResource deletion is in progress";
+    set(definition, "Terminating", true, "InstanceDeletionInProgress", message, now);
 }
 
 fn names_in(value: &Value) -> Vec<&str> {

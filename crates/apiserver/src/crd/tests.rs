@@ -105,7 +105,7 @@ fn a_row_per_served_version() {
     let (v1, beta) = (&rows[0], &rows[1]);
     assert_eq!(
         (v1.list_kind.as_str(), v1.singular.as_str(), &*v1.storage),
-        ("VmList", "vm", "example.com/vms")
+        ("VmList", "vm", "vms.example.com")
     );
     assert_eq!(v1.selectable_fields, ["spec.host"]);
     assert_eq!(

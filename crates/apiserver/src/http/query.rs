@@ -61,7 +61,7 @@ impl Query {
             other => Err(invalid_option(
                 "fieldValidation",
                 other,
-                "Ignore\", \"Strict\", \"Warn",
+                "\", \"Ignore\", \"Strict\", \"Warn",
             )),
         }
     }

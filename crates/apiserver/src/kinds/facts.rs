@@ -23,7 +23,7 @@ pub struct Fact {
     /// `map:KEY,…`, `set` or `atomic`
     list: Option<&'static str>,
     atomic_map: bool,
-    /// `merge`, `retainKeys` or `merge,retainKeys`, with `:KEY` after it where the list has a merge key
+    /// `merge`, `retainKeys`, `merge,retainKeys` or `replace`, with `:KEY` after it where the list has a merge key
     patch: Option<&'static str>,
     /// The values of an enumeration, with `|` between them.
     options: Option<&'static str>,
@@ -116,6 +116,7 @@ impl Fact {
                 merge_key: key.map(str::to_owned),
                 merge: strategy.contains("merge"),
                 retain_keys: strategy.contains("retainKeys"),
+                replace: strategy == "replace",
             };
         }
         schema.constraints.options.extend(self.enumeration());

@@ -113,6 +113,12 @@ pub fn complete(kind: &Kind, object: &mut Value) {
         "services" => services::complete(object),
         "namespaces" => label_with_name(object),
         "secrets" => absorb_plain_text(object),
+        // A reference to a secret is its name, and nothing else.
+        "serviceaccounts" => {
+            for secret in each_at(object, "secrets") {
+                secret.retain(|field, _| field == "name");
+            }
+        }
         "nodes" => {
             if let Some(status) = map_at(object, &["status"]) {
                 let capacity = get(status, "capacity").clone();

@@ -76,6 +76,11 @@ fn merge_field(
     }
     let field = schema.and_then(|schema| schema.field(key));
     match (original.get_mut(key), value) {
+        (Some(Value::Object(old)), Value::Object(new)) if strategy(field).replace => {
+            *old = new;
+            old.retain(|_, value| !value.is_null());
+            old.values_mut().for_each(discard_nulls);
+        }
         (Some(Value::Object(old)), Value::Object(new)) => merge_map(old, new, field)?,
         (Some(Value::Array(old)), Value::Array(new)) => {
             let strategy = strategy(field);
@@ -107,6 +112,7 @@ fn strategy(field: Option<&Schema>) -> &PatchStrategy {
         merge_key: None,
         merge: false,
         retain_keys: false,
+        replace: false,
     };
     field.map_or(&NONE, |schema| &schema.patch)
 }
@@ -225,7 +231,7 @@ fn go_type(value: &Value) -> &'static str {
 }
 
 /// A value as Go's `%v` prints it, for messages that are the same as upstream's.
-fn go_text(value: &Value) -> String {
+pub(super) fn go_text(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".to_owned(),
         Value::String(text) => text.clone(),

@@ -43,6 +43,7 @@ impl Registry {
         let intent = Intent::new(self, call, kind)?;
         let decoded = body::decode_object(&kind.kind, &call.content_type, &call.body)?;
         super::write::check_type(kind, &decoded.value)?;
+        intent.check_types(&decoded.value)?;
         let (name, named) = (call.route.name(), object::name(&decoded.value));
         if named.is_empty() || named != name {
             let message = if named.is_empty() {
@@ -103,10 +104,8 @@ impl Registry {
             }
             // What watchers are shown of an object that goes is the state that it was in.
             let finished = is_finished(kind, &new);
-            let change = match finished {
-                true => Desired::Delete(stored.value()),
-                false => Desired::Put(absorb(kind, new.clone())?),
-            };
+            let change =
+                if finished { Desired::Delete(stored.value()) } else { Desired::Put(absorb(kind, new.clone())?) };
             let write = Write {
                 place: kind.storage.clone(),
                 key: stored.key.clone(),
@@ -263,13 +262,9 @@ fn count_generation(kind: &Kind, new: &mut Value, old: &Value) {
 
 /// The last finalizer is gone and nothing else holds the object.
 fn is_finished(kind: &Kind, new: &Value) -> bool {
-    object::is_being_deleted(new)
-        && object::finalizers(new).is_empty()
-        && new["metadata"]["deletionGracePeriodSeconds"]
-            .as_i64()
-            .unwrap_or_default()
-            == 0
-        && !(kind.storage.as_ref() == "namespaces" && !object::strings(&new["spec"]["finalizers"]).is_empty())
+    let is_filled = kind.storage.as_ref() == "namespaces" && !object::strings(&new["spec"]["finalizers"]).is_empty();
+    let has_grace = new["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or_default() > 0;
+    object::is_being_deleted(new) && object::finalizers(new).is_empty() && !has_grace && !is_filled
 }
 
 impl Registry {

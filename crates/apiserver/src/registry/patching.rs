@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::Registry;
 use crate::body::{Decoded, PatchType};
 use super::modify::Changed;
-use super::write::{Intent, Outcome, check_type};
+use super::write::{Intent, Outcome};
 use crate::http::Call;
 use crate::http::reply::Reply;
 use crate::kinds::Kind;
@@ -26,7 +26,9 @@ impl Registry {
 
     pub(super) async fn patch_object(&self, intent: &Intent<'_>) -> ApiResult<Outcome> {
         let (call, kind) = (intent.call, intent.kind);
-        if kind.custom.is_some() && body::Format::of(&call.content_type) == Some(body::Format::Patch(PatchType::Strategic)) {
+        let format = body::Format::of(&call.content_type);
+        let fits_custom = matches!(format, Some(body::Format::Patch(patch)) if patch != PatchType::Strategic);
+        if kind.custom.is_some() && !fits_custom {
             return Err(ApiError::unsupported_media_type(CUSTOM_ACCEPTS));
         }
         let (patch, decoded) = body::decode_patch(&call.content_type, &call.body)?;
@@ -48,7 +50,9 @@ impl Registry {
                     object
                 }
             };
-            keep_type(kind, &mut object)?;
+            keep_type(intent, patch, &mut object)?;
+            intent.check_types(&object)?;
+            check_identity(intent, &object, old)?;
             if object::meta_str(&object, "resourceVersion").is_empty() {
                 // A patch that removes the version does not mean to overwrite blindly: it applies to what is there.
                 object::set_meta(&mut object, "resourceVersion", old["metadata"]["resourceVersion"].clone());
@@ -64,12 +68,8 @@ impl Registry {
             let error = FieldError::required("fieldManager", "is required for apply patch");
             return Err(ApiError::invalid("meta.k8s.io", "PatchOptions", "", vec![error]));
         }
-        let mut config = decoded.value;
-        self.check_config(intent, &config)?;
-        object::set_meta(&mut config, "name", call.route.name().into());
-        if kind.namespaced {
-            object::set_meta(&mut config, "namespace", call.route.namespace().into());
-        }
+        let config = decoded.value;
+        check_applied_type(kind, &config)?;
         let api_version = kind.api_version();
         let force = call.query.flag("force");
         if self
@@ -82,18 +82,12 @@ impl Registry {
             if kind.status {
                 object::as_map_mut(&mut applied).remove("status");
             }
-            // Unknown fields are reported before they would be owned.
-            let warnings = intent.normalise(&mut applied.clone(), &decoded.duplicates)?;
             let mut object = apply::apply(kind.schema.get(), None, &applied, &writer, force)?;
+            check_place(intent, &object)?;
             object::remove_meta(&mut object, "resourceVersion");
-            match self.create_object(intent, object, &[]).await {
+            match self.create_object(intent, object, &decoded.duplicates).await {
                 Err(error) if error.reason == "AlreadyExists" => {}
-                other => {
-                    return other.map(|outcome| Outcome {
-                        warnings: [warnings, outcome.warnings].concat(),
-                        ..outcome
-                    });
-                }
+                other => return other,
             }
         }
         self.modify(intent, &|old| {
@@ -103,6 +97,7 @@ impl Registry {
             }
             let writer = intent.writer(&api_version);
             let object = apply::apply(kind.schema.get(), Some(old), &config, &writer, force)?;
+            check_identity(intent, &object, old)?;
             Ok(Changed {
                 object,
                 duplicates: decoded.duplicates.clone(),
@@ -111,56 +106,78 @@ impl Registry {
         })
         .await
     }
+}
 
-    fn check_config(&self, intent: &Intent<'_>, config: &Value) -> ApiResult<()> {
-        let (kind, route) = (intent.kind, &intent.call.route);
-        let missing = |field: &str| config[field].as_str().unwrap_or_default().is_empty();
-        if missing("kind") || missing("apiVersion") {
-            let field = if missing("kind") { "Kind" } else { "apiVersion" };
-            return Err(ApiError::bad_request(format!(
-                "Object '{field}' is missing in '{config}'"
-            )));
-        }
-        check_type(kind, config)?;
-        if config["metadata"]["managedFields"]
-            .as_array()
-            .is_some_and(|list| !list.is_empty())
-        {
-            return Err(ApiError::bad_request("metadata.managedFields must be nil"));
-        }
-        let named = object::name(config);
-        if !named.is_empty() && named != route.name() {
-            let message = format!(
-                "the name of the object ({named}) does not match the name on the URL ({})",
-                route.name()
-            );
-            return Err(ApiError::bad_request(message));
-        }
-        let namespace = object::namespace(config);
-        if !namespace.is_empty() && namespace != route.namespace() {
-            return Err(ApiError::bad_request(
-                "the namespace of the provided object does not match the namespace sent on the request",
-            ));
-        }
-        Ok(())
+/// A configuration says what it is of, and that is what the URL names.
+fn check_applied_type(kind: &Kind, config: &Value) -> ApiResult<()> {
+    let text = |field: &str| config[field].as_str().unwrap_or_default();
+    let (api_version, name) = (text("apiVersion"), text("kind"));
+    if api_version == kind.api_version() && name == kind.kind {
+        return Ok(());
     }
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    Err(ApiError::bad_request(format!("invalid object type: {group}/{version}, Kind={name}")))
+}
+
+/// The object stays where the URL says that it is.
+fn check_place(intent: &Intent<'_>, object: &Value) -> ApiResult<()> {
+    let (route, namespace, name) = (&intent.call.route, object::namespace(object), object::name(object));
+    if intent.kind.namespaced && !namespace.is_empty() && namespace != route.namespace() {
+        let message = "the namespace of the provided object does not match the namespace sent on the request";
+        return Err(ApiError::bad_request(message));
+    }
+    let expected = route.name();
+    let message = match name {
+        "" => format!("the name of the object ({expected} based on URL) was undeterminable: name must be provided"),
+        _ if name != expected => {
+            format!("the name of the object ({name}) does not match the name on the URL ({expected})")
+        }
+        _ => return Ok(()),
+    };
+    Err(ApiError::bad_request(message))
+}
+
+/// The object stays the one that it was.
+fn check_identity(intent: &Intent<'_>, new: &Value, old: &Value) -> ApiResult<()> {
+    check_place(intent, new)?;
+    let uid = object::uid(new);
+    if uid.is_empty() || uid == object::uid(old) {
+        return Ok(());
+    }
+    // The real server comes upon it twice: with what all kinds have in common, and with the kind itself.
+    let error = FieldError::invalid("metadata.uid", &uid.into(), "field is immutable");
+    Err(intent.kind.invalid(object::name(new), vec![error.clone(), error]))
 }
 
 /// A patch cannot turn an object into one of another kind.
-fn keep_type(kind: &Kind, object: &mut Value) -> ApiResult<()> {
+fn keep_type(intent: &Intent<'_>, patch: PatchType, object: &mut Value) -> ApiResult<()> {
     if !object.is_object() {
         return Err(patch::does_not_apply());
     }
-    let api_version = object["apiVersion"].as_str().unwrap_or_default();
-    let name = object["kind"].as_str().unwrap_or_default();
-    if (!api_version.is_empty() && api_version != kind.api_version())
-        || (!name.is_empty() && name != kind.kind)
-    {
-        return Err(ApiError::bad_request(format!(
-            "the patch would turn this {} of {} into a {name} of {api_version}",
-            kind.kind,
-            kind.api_version()
-        )));
+    let kind = intent.kind;
+    let text = |field: &str| object[field].as_str().unwrap_or_default();
+    let (api_version, name) = (text("apiVersion"), text("kind"));
+    if kind.custom.is_some() {
+        if name.is_empty() {
+            return Err(intent.undecodable(object, &format!("Object 'Kind' is missing in '{object}'")));
+        }
+        let said = [("kind", name, kind.kind.clone()), ("apiVersion", api_version, kind.api_version())];
+        let wrong = said.into_iter().filter(|(_, said, expected)| said != expected);
+        let errors: Vec<FieldError> = wrong
+            .map(|(field, said, expected)| FieldError::invalid(field, &said.into(), format!("must be {expected}")))
+            .collect();
+        if errors.is_empty() {
+            return Ok(());
+        }
+        let (group, _) = api_version.split_once('/').unwrap_or_default();
+        return Err(ApiError::invalid(group, name, object::name(object), errors));
+    }
+    let other = (!api_version.is_empty() && api_version != kind.api_version()) || (!name.is_empty() && name != kind.kind);
+    // A strategic patch makes a struct of the kind, whatever it is called.
+    if other && patch != PatchType::Strategic {
+        let scheme = "pkg/api/legacyscheme/scheme.go:30";
+        let why = format!("no kind {name:?} is registered for version {api_version:?} in scheme {scheme:?}");
+        return Err(intent.undecodable(object, &why));
     }
     let map = object::as_map_mut(object);
     map.insert("apiVersion".into(), kind.api_version().into());

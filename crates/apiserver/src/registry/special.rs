@@ -25,6 +25,13 @@ pub(super) fn prepare_create(registry: &Registry, kind: &Kind, object: &mut Valu
     }
 }
 
+/// Fills in what a client may leave out.
+pub(super) fn complete(kind: &Kind, object: &mut Value) {
+    if kind.storage.as_ref() == crd::PLACE {
+        crd::default(object);
+    }
+}
+
 pub(super) fn prepare_update(kind: &Kind, new: &mut Value, old: &Value) {
     if kind.storage.as_ref() == crd::PLACE {
         crd::default(new);

@@ -70,7 +70,7 @@ struct Form {
 }
 
 impl Registry {
-    pub(super) async fn watch(&self, call: &Call, kind: &Arc<Kind>) -> ApiResult<Reply> {
+    pub(super) fn watch(&self, call: &Call, kind: &Arc<Kind>) -> ApiResult<Reply> {
         let selection = Selection::parse(call, kind)?;
         let asked = asked_revision(call).map_err(|message| ApiError::new(500, "", message))?;
         let send_initial = initial_events(call)?;

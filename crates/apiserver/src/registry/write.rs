@@ -10,11 +10,13 @@ use crate::apply::{self, Writer};
 use crate::http::Call;
 use crate::http::query::FieldValidation;
 use crate::http::reply::Reply;
-use crate::kinds::{Kind, KindTable, decoding, strategy};
+use crate::body::{Format, PatchType};
+use crate::kinds::typed::{self, Reader};
+use crate::kinds::{Kind, KindTable, strategy};
 use crate::schema::{cel, defaults, prune, validate};
 use crate::status::{ApiError, ApiResult, FieldError};
 use crate::store::{Desired, Expect, Stored, Write, WriteError};
-use crate::{body, object};
+use crate::{body, object, patch};
 
 /// What stays the same while a write is tried.
 pub(super) struct Intent<'a> {
@@ -72,15 +74,15 @@ impl<'a> Intent<'a> {
     /// Drops what the schema does not know and fills in defaults. Returns warnings, or refuses when asked to be strict.
     pub(super) fn normalise(&self, object: &mut Value, duplicates: &[String]) -> ApiResult<Vec<String>> {
         let schema = self.kind.schema.get();
-        if self.kind.custom.is_none()
-            && let Some(why) = decoding::misfit(&self.kind.schema, object)
-        {
-            return Err(self.undecodable(object, &why));
-        }
         let sent = if self.validation == FieldValidation::Strict { object.clone() } else { Value::Null };
-        let unknown = prune::prune(schema, object);
+        let mut unknown = prune::prune(schema, object);
         defaults::apply(schema, object);
-        strategy::complete(self.kind, object);
+        if self.kind.custom.is_none() {
+            unknown.sort();
+            defaults::drop_empty(schema, object);
+            strategy::complete(self.kind, object);
+            special::complete(self.kind, object);
+        }
         let complaints: Vec<String> = unknown
             .iter()
             .map(|path| format!("unknown field {path:?}"))
@@ -96,10 +98,27 @@ impl<'a> Intent<'a> {
         }
     }
 
+    /// Every value of a built-in kind is of its field's type.
+    pub(super) fn check_types(&self, object: &Value) -> ApiResult<()> {
+        if self.kind.custom.is_some() {
+            return Ok(());
+        }
+        let strategic = Format::of(&self.call.content_type) == Some(Format::Patch(PatchType::Strategic));
+        let reader = if strategic { Reader::Converter } else { Reader::Json };
+        match typed::mismatch(&self.kind.schema, object, reader) {
+            Some(why) => Err(self.undecodable(object, &why)),
+            None => Ok(()),
+        }
+    }
+
     /// A body is refused for what it says, a patch for what it would make.
-    fn undecodable(&self, object: &Value, why: &str) -> ApiError {
+    pub(super) fn undecodable(&self, object: &Value, why: &str) -> ApiError {
         if self.call.verb == Verb::Patch && !self.applies() {
-            let error = FieldError::invalid("patch", &object.to_string().into(), why);
+            let shown = match body::decode_patch(&self.call.content_type, &self.call.body) {
+                Ok((PatchType::Strategic, patch)) => patch::shown(&patch.value),
+                _ => object.to_string(),
+            };
+            let error = FieldError::invalid("patch", &shown.into(), why);
             return ApiError::invalid("", "", "", vec![error]);
         }
         ApiError::bad_request(format!(
@@ -120,6 +139,7 @@ impl Registry {
         let intent = Intent::new(self, call, kind)?;
         let decoded = body::decode_object(&kind.kind, &call.content_type, &call.body)?;
         check_type(kind, &decoded.value)?;
+        intent.check_types(&decoded.value)?;
         let outcome = self
             .create_object(&intent, decoded.value, &decoded.duplicates)
             .await?;
@@ -154,6 +174,10 @@ impl Registry {
             apply::record_update(kind.schema.get(), None, &mut object, &intent.writer(&api_version));
         }
         self.check_namespace(kind, &object, namespace)?;
+        if kind.custom.as_ref().is_some_and(|custom| custom.terminating) {
+            let why = "create not allowed while custom resource definition is terminating";
+            return Err(kind.forbidden(object::name(&object), why));
+        }
         let generated = object::name(&object).is_empty();
         for _ in 0..8 {
             let mut candidate = object.clone();
@@ -341,10 +365,8 @@ pub(super) fn check(kind: &Kind, endpoint: &str, new: &Value, old: Option<&Value
         errors.extend(scale_errors(kind, new, of_status));
         errors.extend(rules);
     } else {
-        if broken.is_empty() {
-            errors.extend(strategy::validate(kind, new, old));
-        }
         errors.extend(broken);
+        errors.extend(strategy::validate(kind, new, old));
     }
     if errors.is_empty() { Ok(()) } else { Err(kind.invalid(object::name(new), errors)) }
 }

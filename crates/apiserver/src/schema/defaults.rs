@@ -45,6 +45,39 @@ pub fn apply(schema: &Schema, value: &mut Value) {
     }
 }
 
+/// Drops maps and lists that are empty and need not be there: to a built-in type, that is the same as leaving them out.
+pub fn drop_empty(schema: &Schema, value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            for (name, child) in map.iter_mut() {
+                if let Some(known) = schema.field(name) {
+                    drop_empty(known, child);
+                }
+            }
+            map.retain(|name, child| {
+                schema.constraints.required.contains(name)
+                    || schema.properties.get(name).is_none_or(|known| !is_empty(known.get(), child))
+            });
+        }
+        Value::Array(items) => {
+            let Some(element) = schema.element() else { return };
+            for item in items {
+                drop_empty(element, item);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Structs are not maps: an empty one says something.
+fn is_empty(schema: &Schema, value: &Value) -> bool {
+    match value {
+        Value::Object(map) => map.is_empty() && schema.properties.is_empty() && schema.additional.is_some(),
+        Value::Array(items) => items.is_empty() && schema.items.is_some(),
+        _ => false,
+    }
+}
+
 fn fill(schema: &Schema, value: &mut Value) {
     if is_missing(schema, value)
         && let Some(default) = &schema.default

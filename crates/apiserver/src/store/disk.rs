@@ -14,7 +14,8 @@ use super::{Change, Event, Feed, OpenError, Place, Stored, View};
 /// `place NUL key` to the object.
 const OBJECTS: TableDefinition<&str, &[u8]> = TableDefinition::new("objects");
 /// Revision to (place, key, change, object, previous object or nothing).
-const HISTORY: TableDefinition<u64, (&str, &str, u8, &[u8], &[u8])> = TableDefinition::new("history");
+const HISTORY: TableDefinition<u64, HistoryRow> = TableDefinition::new("history");
+type HistoryRow = (&'static str, &'static str, u8, &'static [u8], &'static [u8]);
 /// Place to the newest revision that its history no longer has.
 const TRIMMED: TableDefinition<&str, u64> = TableDefinition::new("trimmed");
 /// The last revision given out.

@@ -23,7 +23,7 @@ fn merging(key: Option<&str>, element: Schema) -> Schema {
         patch: PatchStrategy {
             merge_key: key.map(str::to_owned),
             merge: true,
-            retain_keys: false,
+            ..PatchStrategy::default()
         },
         ..Schema::default()
     }
@@ -64,6 +64,15 @@ fn normal(value: &Value) -> Value {
         Value::Array(list) => list.iter().map(normal).collect(),
         scalar => scalar.clone(),
     }
+}
+
+#[test]
+fn a_map_may_be_replaced_as_a_whole() {
+    let selector = Schema { patch: PatchStrategy { replace: true, ..PatchStrategy::default() }, ..Schema::default() };
+    let budget = object(&[("selector", selector)]);
+    let patch = json!({"selector": {"matchLabels": {"c": "d"}, "matchExpressions": null}});
+    let merged = strategic(&budget, &json!({"selector": {"matchLabels": {"a": "b"}}}), &patch).unwrap();
+    assert_eq!(merged, json!({"selector": {"matchLabels": {"c": "d"}}}));
 }
 
 #[test]

@@ -47,6 +47,8 @@ fn custom(mut kind: Kind, namespaced: bool) -> Kind {
         default_on_read: false,
         raw_schema: Arc::default(),
         deprecation_warning: None,
+            storage_schema: None,
+        terminating: false,
     });
     kind
 }
