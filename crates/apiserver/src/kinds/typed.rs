@@ -54,15 +54,17 @@ impl Place<'_> {
         let schema = node.get();
         let format = schema.constraints.format.as_deref();
         match (schema.kind, value) {
-            (_, Value::Null) => None,
-            (Type::Any, _) if matches!(node, Node::Named(name) if base(name) == QUANTITY) => bad_quantity(value),
-            (Type::Any, _) => None,
+            (Type::Any, _) if is_quantity_node(node) => bad_quantity(value),
             (Type::Object, Value::Object(fields)) => self.check_fields(node, fields),
             (Type::Array, Value::Array(items)) => {
                 let element = schema.items.as_deref()?;
                 items.iter().find_map(|item| self.check(element, item))
             }
-            (Type::Boolean, Value::Bool(_)) | (Type::Number, Value::Number(_)) | (Type::IntOrString, Value::String(_)) => None,
+            (Type::Any, _)
+            | (_, Value::Null)
+            | (Type::Boolean, Value::Bool(_))
+            | (Type::Number, Value::Number(_))
+            | (Type::IntOrString, Value::String(_)) => None,
             (Type::Integer, Value::Number(number)) => {
                 let fits = match format {
                     Some("int32") => number.as_i64().is_some_and(|number| i32::try_from(number).is_ok()),
@@ -141,8 +143,13 @@ fn bad_base64(text: &str) -> Option<String> {
     Some(format!("illegal base64 data at input byte {place}"))
 }
 
+fn is_quantity_node(node: &Node) -> bool {
+    matches!(node, Node::Named(name) if base(name) == QUANTITY)
+}
+
 fn bad_quantity(value: &Value) -> Option<String> {
     let fits = match value {
+        Value::Null => true,
         Value::String(text) => is_quantity(text),
         Value::Number(number) => is_quantity(&number.to_string()),
         _ => false,
