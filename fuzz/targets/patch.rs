@@ -22,6 +22,7 @@ fn schema(depth: usize) -> Schema {
                     merge_key,
                     merge: true,
                     retain_keys: false,
+                    ..PatchStrategy::default()
                 },
                 ..Schema::default()
             }
