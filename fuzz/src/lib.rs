@@ -47,10 +47,7 @@ fn value(u: &mut Unstructured, depth: usize) -> Result<Value> {
         1 => bool::arbitrary(u)?.into(),
         2 => i16::arbitrary(u)?.into(),
         3 | 4 => word(u)?.into(),
-        5 => (0..u.int_in_range(0..=4)?)
-            .map(|_| value(u, depth - 1))
-            .collect::<Result<Vec<_>>>()?
-            .into(),
+        5 => (0..u.int_in_range(0..=4)?).map(|_| value(u, depth - 1)).collect::<Result<Vec<_>>>()?.into(),
         _ => {
             let length = u.int_in_range(0..=4)?;
             let fields = (0..length).map(|_| Ok((word(u)?, value(u, depth - 1)?)));
@@ -72,10 +69,6 @@ pub fn documents<const N: usize>(data: &[u8], names: [&str; N]) -> Option<[Value
         return Some(names.map(|name| given.remove(name).unwrap_or_default()));
     }
     let mut u = Unstructured::new(data);
-    let made: Vec<Value> = names
-        .iter()
-        .map(|_| value(&mut u, MAX_DEPTH))
-        .collect::<Result<_>>()
-        .ok()?;
+    let made: Vec<Value> = names.iter().map(|_| value(&mut u, MAX_DEPTH)).collect::<Result<_>>().ok()?;
     made.try_into().ok()
 }

@@ -28,11 +28,14 @@ static SCHEMA: LazyLock<Schema> = LazyLock::new(|| {
             },
         }},
     });
-    structural::parse(&raw, "schema").unwrap_or_else(|errors| panic!("the target's own schema is wrong: {errors:?}"))
+    structural::parse(&raw, "schema")
+        .unwrap_or_else(|errors| panic!("the target's own schema is wrong: {errors:?}"))
 });
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    let Some(([live, config], force)) = fuzz::documents(data, ["live", "config"]).zip(data.first().map(|byte| byte % 2 == 0)) else {
+    let Some(([live, config], force)) =
+        fuzz::documents(data, ["live", "config"]).zip(data.first().map(|byte| byte % 2 == 0))
+    else {
         return;
     };
     apply::fuzz(&SCHEMA, &live, &config, force);

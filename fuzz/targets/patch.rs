@@ -7,9 +7,7 @@ use apiserver::schema::{Node, PatchStrategy, Schema};
 /// Lists that merge by `name` and by value, at every depth that matters.
 fn schema(depth: usize) -> Schema {
     let mut schema = Schema::default();
-    for (field, merge_key) in [("list", Some("name")), ("set", None), ("spec", None)]
-        .into_iter()
-        .take(depth)
+    for (field, merge_key) in [("list", Some("name")), ("set", None), ("spec", None)].into_iter().take(depth)
     {
         let inner = self::schema(depth - 1);
         let node = if field == "spec" {

@@ -9,10 +9,7 @@ libfuzzer_sys::fuzz_target!(|text: &str| {
         let labels = [("a".to_owned(), "b".to_owned())].into();
         let again = LabelSelector::parse(&selector.to_string());
         assert_eq!(again.as_ref(), Ok(&selector));
-        assert_eq!(
-            again.is_ok_and(|again| again.matches(&labels)),
-            selector.matches(&labels)
-        );
+        assert_eq!(again.is_ok_and(|again| again.matches(&labels)), selector.matches(&labels));
     }
     let table = KindTable::builtin();
     for kind in table.all() {

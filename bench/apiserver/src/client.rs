@@ -39,47 +39,28 @@ impl Api {
             bail!("the kubeconfig names no cluster or no user");
         };
         let (cluster, user) = (&cluster.cluster, &user.user);
-        let authority = cluster
-            .server
-            .trim_start_matches("https://")
-            .trim_end_matches('/')
-            .to_owned();
-        let host = authority
-            .rsplit_once(':')
-            .map_or(authority.as_str(), |(host, _)| host);
+        let authority = cluster.server.trim_start_matches("https://").trim_end_matches('/').to_owned();
+        let host = authority.rsplit_once(':').map_or(authority.as_str(), |(host, _)| host);
         let name = ServerName::try_from(host.to_owned())?;
 
         let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_slice(
-            &STANDARD.decode(&cluster.certificate_authority_data)?,
-        )?)?;
+        roots.add(CertificateDer::from_pem_slice(&STANDARD.decode(&cluster.certificate_authority_data)?)?)?;
         let certificate = CertificateDer::from_pem_slice(&STANDARD.decode(&user.client_certificate_data)?)?;
         let key = PrivateKeyDer::from_pem_slice(&STANDARD.decode(&user.client_key_data)?)?;
         let tls = ClientConfig::builder_with_provider(Arc::new(default_provider()))
             .with_safe_default_protocol_versions()?
             .with_root_certificates(roots)
             .with_client_auth_cert(vec![certificate], key)?;
-        Ok(Self {
-            authority,
-            name,
-            tls: TlsConnector::from(Arc::new(tls)),
-        })
+        Ok(Self { authority, name, tls: TlsConnector::from(Arc::new(tls)) })
     }
 
     pub async fn connect(&self) -> Result<Connection> {
         let tcp = TcpStream::connect(&self.authority).await.context("connecting")?;
         tcp.set_nodelay(true)?;
-        let tls = self
-            .tls
-            .connect(self.name.clone(), tcp)
-            .await
-            .context("TLS handshake")?;
+        let tls = self.tls.connect(self.name.clone(), tcp).await.context("TLS handshake")?;
         let (sender, driver) = handshake(TokioIo::new(tls)).await?;
         tokio::spawn(driver);
-        Ok(Connection {
-            sender,
-            authority: self.authority.clone(),
-        })
+        Ok(Connection { sender, authority: self.authority.clone() })
     }
 
     pub async fn connections(&self, count: usize) -> Result<Vec<Connection>> {
@@ -110,8 +91,7 @@ impl Connection {
     }
 
     pub async fn merge_patch(&mut self, path: &str, body: Bytes) -> Result<Bytes> {
-        self.send(Method::PATCH, path, "application/merge-patch+json", body)
-            .await
+        self.send(Method::PATCH, path, "application/merge-patch+json", body).await
     }
 
     /// The response once its head has come; its body is still to be read. Any answer but success is an error.
@@ -135,10 +115,7 @@ impl Connection {
         let status = response.status();
         if !status.is_success() {
             let body = response.into_body().collect().await?.to_bytes();
-            bail!(
-                "{method} {path}: {status}: {}",
-                String::from_utf8_lossy(&body[..body.len().min(500)])
-            );
+            bail!("{method} {path}: {status}: {}", String::from_utf8_lossy(&body[..body.len().min(500)]));
         }
         Ok(response)
     }

@@ -35,10 +35,7 @@ impl Request {
 
 /// Creates the objects that the reading rows read.
 pub async fn populate(api: &Api) -> Result<()> {
-    api.connect()
-        .await?
-        .post("/api/v1/namespaces", objects::namespace(LIST))
-        .await?;
+    api.connect().await?.post("/api/v1/namespaces", objects::namespace(LIST)).await?;
     let mut clients = JoinSet::new();
     let connections = api.connections(32).await?;
     let share = connections.len();
@@ -46,9 +43,7 @@ pub async fn populate(api: &Api) -> Result<()> {
         clients.spawn(async move {
             let path = objects::collection(LIST);
             for number in (index..LISTED).step_by(share) {
-                connection
-                    .post(&path, objects::object(&listed(number), number))
-                    .await?;
+                connection.post(&path, objects::object(&listed(number), number)).await?;
             }
             anyhow::Ok(())
         });
@@ -71,10 +66,7 @@ pub async fn run(
     namespace: &str,
     time: Duration,
 ) -> Result<Sample> {
-    api.connect()
-        .await?
-        .post("/api/v1/namespaces", objects::namespace(namespace))
-        .await?;
+    api.connect().await?.post("/api/v1/namespaces", objects::namespace(namespace)).await?;
     let mut ready = Vec::with_capacity(clients);
     for index in 0..clients {
         ready.push(Client::prepare(api, request, index, namespace).await?);
@@ -140,9 +132,7 @@ impl Client {
         match self.request {
             Request::Create => {
                 let name = format!("o-{}-{}", self.index, self.asked);
-                self.connection
-                    .post(&self.collection, objects::object(&name, self.asked))
-                    .await?;
+                self.connection.post(&self.collection, objects::object(&name, self.asked)).await?;
             }
             Request::Replace => {
                 let object = objects::replacement(&self.name, &self.resource_version, self.asked);
@@ -150,21 +140,13 @@ impl Client {
                 field(&answer, "resourceVersion")?.clone_into(&mut self.resource_version);
             }
             Request::MergePatch => {
-                self.connection
-                    .merge_patch(&path, objects::change(self.asked))
-                    .await?;
+                self.connection.merge_patch(&path, objects::change(self.asked)).await?;
             }
             Request::Get => {
                 // A prime stride visits the objects in no order that a cache could guess.
                 let number = (self.index * 613 + self.asked * 7919) % LISTED;
-                let answer = self
-                    .connection
-                    .get(&format!("{}/{}", self.collection, listed(number)))
-                    .await?;
-                ensure!(
-                    self.numbers.first(&answer) == Some(number),
-                    "a GET answered with another object"
-                );
+                let answer = self.connection.get(&format!("{}/{}", self.collection, listed(number))).await?;
+                ensure!(self.numbers.first(&answer) == Some(number), "a GET answered with another object");
             }
             Request::List => {
                 let answer = self.connection.get(&self.collection).await?;

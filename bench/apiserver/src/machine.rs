@@ -40,11 +40,7 @@ impl Machine {
             processor: first("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown".into()),
             kernel: read_to_string("/proc/sys/kernel/osrelease")?.trim().to_owned(),
             memory_gib: (kib + (1 << 19)) >> 20,
-            load_before: read_to_string("/proc/loadavg")?
-                .split(' ')
-                .next()
-                .unwrap_or_default()
-                .to_owned(),
+            load_before: read_to_string("/proc/loadavg")?.split(' ').next().unwrap_or_default().to_owned(),
             filesystem: filesystem(directory)?,
             fsync_p50_ms: fsync.p50.as_secs_f64() * 1e3,
             fsync_p99_ms: fsync.p99.as_secs_f64() * 1e3,

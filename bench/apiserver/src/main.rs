@@ -115,22 +115,13 @@ async fn interrupted() -> anyhow::Error {
 async fn run(options: &Options) -> Result<bool> {
     let begun = Instant::now();
     let rows = chosen(&options.only)?;
-    let beside = std::env::current_exe()?
-        .parent()
-        .context("this program lies nowhere")?
-        .to_owned();
+    let beside = std::env::current_exe()?.parent().context("this program lies nowhere")?.to_owned();
     let godwit = options.godwit.clone().unwrap_or_else(|| beside.join("godwit"));
     let sides = sides(options, &godwit)?;
     let workplace = Workplace::new(options.dir.as_deref().unwrap_or(&beside))?;
     let machine = Machine::look(workplace.path())?;
 
-    let mut bench = Bench {
-        options,
-        godwit,
-        workplace,
-        report: Report::default(),
-        started: 0,
-    };
+    let mut bench = Bench { options, godwit, workplace, report: Report::default(), started: 0 };
     let mut servers = Vec::new();
     for row in &rows {
         if let Work::Start = row.work {
@@ -151,11 +142,7 @@ async fn run(options: &Options) -> Result<bool> {
         std::fs::write(file, json + "\n").with_context(|| format!("writing {}", file.display()))?;
     }
     eprintln!("done in {:.0} s", begun.elapsed().as_secs_f64());
-    let misses = if options.check {
-        bench.report.misses()
-    } else {
-        Vec::new()
-    };
+    let misses = if options.check { bench.report.misses() } else { Vec::new() };
     for miss in &misses {
         eprintln!("missed: {miss}");
     }
@@ -210,10 +197,7 @@ impl Bench<'_> {
 
     async fn start(&mut self, side: Side) -> Result<Server> {
         self.started += 1;
-        let directory = self
-            .workplace
-            .path()
-            .join(format!("{}-{}", side.name(), self.started));
+        let directory = self.workplace.path().join(format!("{}-{}", side.name(), self.started));
         Server::start(side, &self.godwit, &directory).await
     }
 
@@ -236,24 +220,15 @@ impl Bench<'_> {
         for row in rows.iter().filter(|row| !matches!(row.work, Work::Start)) {
             if row.reads() && !populated {
                 for server in servers {
-                    eprintln!(
-                        "{}: creating {} objects to read",
-                        server.side.name(),
-                        load::LISTED
-                    );
-                    load::populate(&server.api)
-                        .await
-                        .context("creating the objects to read")?;
+                    eprintln!("{}: creating {} objects to read", server.side.name(), load::LISTED);
+                    load::populate(&server.api).await.context("creating the objects to read")?;
                 }
                 populated = true;
             }
             for round in 0..self.rounds(row) {
                 // Whoever goes first goes second the next time.
-                let order: Vec<&Server> = if round % 2 == 0 {
-                    servers.iter().collect()
-                } else {
-                    servers.iter().rev().collect()
-                };
+                let order: Vec<&Server> =
+                    if round % 2 == 0 { servers.iter().collect() } else { servers.iter().rev().collect() };
                 for server in order {
                     self.measure(server, row, round).await?;
                 }
@@ -264,30 +239,16 @@ impl Bench<'_> {
 
     async fn measure(&mut self, server: &Server, row: &'static Row, round: usize) -> Result<()> {
         let effort = if self.options.quick {
-            Effort {
-                time: Duration::from_millis(200),
-                fewer_events: 10,
-            }
+            Effort { time: Duration::from_millis(200), fewer_events: 10 }
         } else {
-            Effort {
-                time: Duration::from_secs(1),
-                fewer_events: 1,
-            }
+            Effort { time: Duration::from_secs(1), fewer_events: 1 }
         };
         let name = server.side.name();
         let measured = row.measure(server, round, effort).await;
         let measured = measured.with_context(|| format!("{} on {name}, round {}", row.name, round + 1))?;
-        let first: Vec<String> = measured
-            .iter()
-            .map(|(metric, value)| format!("{} {value:.2}", metric.label()))
-            .collect();
-        eprintln!(
-            "{:<14} {name:<11} {}/{}  {}",
-            row.name,
-            round + 1,
-            self.rounds(row),
-            first.join("  ")
-        );
+        let first: Vec<String> =
+            measured.iter().map(|(metric, value)| format!("{} {value:.2}", metric.label())).collect();
+        eprintln!("{:<14} {name:<11} {}/{}  {}", row.name, round + 1, self.rounds(row), first.join("  "));
         self.report.record(row.name, server.side, measured);
         Ok(())
     }
@@ -298,32 +259,18 @@ async fn versions(servers: &[Server]) -> Result<BTreeMap<&'static str, String>> 
     for server in servers {
         versions.insert(server.side.name(), server.version().await?);
         if server.side == Side::Kubernetes {
-            versions.insert(
-                "etcd",
-                server::etcd_version(server.pids[0]).context("the version of etcd")?,
-            );
+            versions.insert("etcd", server::etcd_version(server.pids[0]).context("the version of etcd")?);
         }
     }
     Ok(versions)
 }
 
 fn print_facts(machine: &Machine, versions: &BTreeMap<&'static str, String>) {
-    let Machine {
-        cores,
-        processor,
-        kernel,
-        memory_gib,
-        load_before,
-        filesystem,
-        fsync_p50_ms,
-        fsync_p99_ms,
-    } = machine;
+    let Machine { cores, processor, kernel, memory_gib, load_before, filesystem, fsync_p50_ms, fsync_p99_ms } =
+        machine;
     println!("{processor}, {cores} cores, {memory_gib} GiB, Linux {kernel}, load before {load_before}");
     println!("{filesystem}, fsync p50 {fsync_p50_ms:.2} ms, p99 {fsync_p99_ms:.2} ms");
-    let versions: Vec<String> = versions
-        .iter()
-        .map(|(name, version)| format!("{name} {version}"))
-        .collect();
+    let versions: Vec<String> = versions.iter().map(|(name, version)| format!("{name} {version}")).collect();
     println!("{}", versions.join(", "));
     if versions.len() < 2 {
         println!("only one server was run: there is nothing to compare with");

@@ -23,10 +23,7 @@ pub fn object(name: &str, number: usize) -> Bytes {
 
 /// The object to replace the one that was read at this resource version.
 pub fn replacement(name: &str, resource_version: &str, number: usize) -> Bytes {
-    render(
-        &format!(r#""name":"{name}","resourceVersion":"{resource_version}""#),
-        number,
-    )
+    render(&format!(r#""name":"{name}","resourceVersion":"{resource_version}""#), number)
 }
 
 /// A merge patch that changes the number alone.

@@ -20,16 +20,8 @@ pub fn memory(pids: &[u32]) -> Result<Memory> {
     for pid in pids {
         let rollup = read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
         let kib = |key: &str| -> Result<u64> {
-            let line = rollup
-                .lines()
-                .find_map(|line| line.strip_prefix(key))
-                .context("smaps_rollup")?;
-            Ok(line
-                .split_whitespace()
-                .next()
-                .context("smaps_rollup")?
-                .parse::<u64>()?
-                * 1024)
+            let line = rollup.lines().find_map(|line| line.strip_prefix(key)).context("smaps_rollup")?;
+            Ok(line.split_whitespace().next().context("smaps_rollup")?.parse::<u64>()? * 1024)
         };
         sum.resident += kib("Rss:")?;
         sum.proportional += kib("Pss:")?;

@@ -89,16 +89,9 @@ pub struct Report {
 impl Report {
     pub fn record(&mut self, row: &'static str, side: Side, measured: Vec<(Metric, f64)>) {
         for (metric, value) in measured {
-            let found = self
-                .lines
-                .iter()
-                .position(|line| line.row == row && line.metric == metric);
+            let found = self.lines.iter().position(|line| line.row == row && line.metric == metric);
             let index = found.unwrap_or_else(|| {
-                self.lines.push(Line {
-                    row,
-                    metric,
-                    values: BTreeMap::new(),
-                });
+                self.lines.push(Line { row, metric, values: BTreeMap::new() });
                 self.lines.len() - 1
             });
             self.lines[index].values.entry(side).or_default().push(value);
@@ -111,16 +104,7 @@ impl Report {
     }
 
     pub fn table(&self) -> String {
-        let heads = [
-            "row",
-            "",
-            "godwit",
-            "(min..max)",
-            "kubernetes",
-            "(min..max)",
-            "ratio",
-            "",
-        ];
+        let heads = ["row", "", "godwit", "(min..max)", "kubernetes", "(min..max)", "ratio", ""];
         let mut table = vec![heads.map(str::to_owned)];
         let mut last = "";
         for line in &self.lines {
@@ -128,10 +112,7 @@ impl Report {
             last = line.row;
             let [ours, our_spread] = cells(line.summary(Side::Godwit));
             let [real, real_spread] = cells(line.summary(Side::Kubernetes));
-            let ratio = line
-                .ratio()
-                .map(|ratio| format!("{ratio:.2}"))
-                .unwrap_or_default();
+            let ratio = line.ratio().map(|ratio| format!("{ratio:.2}")).unwrap_or_default();
             let miss = line.miss().unwrap_or_default();
             table.push([
                 name.to_owned(),
@@ -185,13 +166,8 @@ fn number(value: f64) -> String {
 
 /// The first two columns and the last are text and start at the left; the others are numbers and end at the right.
 fn align<const N: usize>(table: &[[String; N]]) -> String {
-    let widths: [usize; N] = std::array::from_fn(|column| {
-        table
-            .iter()
-            .map(|row| row[column].chars().count())
-            .max()
-            .unwrap_or(0)
-    });
+    let widths: [usize; N] =
+        std::array::from_fn(|column| table.iter().map(|row| row[column].chars().count()).max().unwrap_or(0));
     let mut text = String::new();
     for row in table {
         let mut out = String::new();
@@ -225,32 +201,17 @@ mod tests {
     #[test]
     fn a_row_is_missed_when_the_real_server_is_ahead() {
         assert!(report(Metric::Rate, 2.0, Some(1.0)).misses().is_empty());
-        assert_eq!(
-            report(Metric::Rate, 1.0, Some(2.0)).misses(),
-            ["row, per second: behind"]
-        );
+        assert_eq!(report(Metric::Rate, 1.0, Some(2.0)).misses(), ["row, per second: behind"]);
         assert!(report(Metric::P99, 1.0, Some(2.0)).misses().is_empty());
-        assert_eq!(
-            report(Metric::P99, 2.0, Some(1.0)).misses(),
-            ["row, p99, ms: behind"]
-        );
-        assert!(
-            report(Metric::Processor, 2.0, Some(1.0)).misses().is_empty(),
-            "no target"
-        );
+        assert_eq!(report(Metric::P99, 2.0, Some(1.0)).misses(), ["row, p99, ms: behind"]);
+        assert!(report(Metric::Processor, 2.0, Some(1.0)).misses().is_empty(), "no target");
     }
 
     #[test]
     fn a_limit_holds_also_without_the_real_server() {
         assert!(report(Metric::Resident, 29.0, None).misses().is_empty());
-        assert_eq!(
-            report(Metric::Resident, 31.0, None).misses(),
-            ["row, RSS, MiB: above 30"]
-        );
-        assert_eq!(
-            report(Metric::Start, 250.0, Some(5000.0)).misses(),
-            ["row, to ready, ms: above 200"]
-        );
+        assert_eq!(report(Metric::Resident, 31.0, None).misses(), ["row, RSS, MiB: above 30"]);
+        assert_eq!(report(Metric::Start, 250.0, Some(5000.0)).misses(), ["row, to ready, ms: above 200"]);
     }
 
     #[test]

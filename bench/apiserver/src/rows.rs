@@ -41,11 +41,7 @@ pub struct Effort {
 }
 
 pub const ROWS: [Row; 15] = [
-    Row {
-        name: "start",
-        heavy: true,
-        work: Work::Start,
-    },
+    Row { name: "start", heavy: true, work: Work::Start },
     load("create 1", Request::Create, 1),
     load("create 16", Request::Create, 16),
     load("create 64", Request::Create, 64),
@@ -59,30 +55,15 @@ pub const ROWS: [Row; 15] = [
     load("list in pages", Request::ListInPages, 1),
     watch("watch 1", 1, 2000),
     watch("watch 100", 100, 2000),
-    Row {
-        name: "watch 1000",
-        heavy: true,
-        work: Work::Watch {
-            watchers: 1000,
-            events: 300,
-        },
-    },
+    Row { name: "watch 1000", heavy: true, work: Work::Watch { watchers: 1000, events: 300 } },
 ];
 
 const fn load(name: &'static str, request: Request, clients: usize) -> Row {
-    Row {
-        name,
-        heavy: false,
-        work: Work::Load { request, clients },
-    }
+    Row { name, heavy: false, work: Work::Load { request, clients } }
 }
 
 const fn watch(name: &'static str, watchers: usize, events: usize) -> Row {
-    Row {
-        name,
-        heavy: false,
-        work: Work::Watch { watchers, events },
-    }
+    Row { name, heavy: false, work: Work::Watch { watchers, events } }
 }
 
 impl Row {
@@ -108,10 +89,7 @@ impl Row {
             (Metric::Rate, sample.per_second),
             (Metric::P50, sample.p50.as_secs_f64() * 1e3),
             (Metric::P99, sample.p99.as_secs_f64() * 1e3),
-            (
-                Metric::Processor,
-                used.as_secs_f64() * 1e6 / to_f64(sample.operations),
-            ),
+            (Metric::Processor, used.as_secs_f64() * 1e6 / to_f64(sample.operations)),
         ])
     }
 }

@@ -49,11 +49,8 @@ impl Summary {
         sorted.sort_unstable_by(f64::total_cmp);
         let (&min, &max) = (sorted.first()?, sorted.last()?);
         let half = sorted.len() / 2;
-        let median = if sorted.len() % 2 == 1 {
-            sorted[half]
-        } else {
-            f64::midpoint(sorted[half - 1], sorted[half])
-        };
+        let median =
+            if sorted.len() % 2 == 1 { sorted[half] } else { f64::midpoint(sorted[half - 1], sorted[half]) };
         Some(Self { median, min, max })
     }
 }

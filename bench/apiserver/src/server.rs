@@ -57,35 +57,23 @@ impl Server {
         let kubeconfig = directory.join("kubeconfig");
         let log = directory.join("log");
         let mut command = bound_to_us("KILL", program);
-        command
-            .args(["apiserver", "--port", "0", "--data"])
-            .arg(directory.join("data"));
+        command.args(["apiserver", "--port", "0", "--data"]).arg(directory.join("data"));
         command.arg("--kubeconfig-out").arg(&kubeconfig);
         let started = Instant::now();
         let child = spawn(command, &log)?;
         let pids = vec![child.id()];
-        Self::once_ready(Side::Godwit, child, &kubeconfig, &log, || {
-            Ok((started.elapsed(), pids))
-        })
-        .await
+        Self::once_ready(Side::Godwit, child, &kubeconfig, &log, || Ok((started.elapsed(), pids))).await
     }
 
     /// etcd with fsync, then kube-apiserver. Its certificates are made before the clock starts; ours makes its own after.
     async fn start_kubernetes(directory: &Path) -> Result<Self> {
         let log = directory.with_extension("log");
         let mut command = bound_to_us("TERM", &control_plane());
-        command
-            .args(["run", "--bare", "--fsync"])
-            .arg(directory)
-            .args(["--", "sleep", "infinity"]);
+        command.args(["run", "--bare", "--fsync"]).arg(directory).args(["--", "sleep", "infinity"]);
         let child = spawn(command, &log)?;
         let pid = |name: &str| -> Result<u32> {
             let file = std::fs::read_to_string(directory.join(format!("{name}.pid")))?;
-            Ok(file
-                .split_whitespace()
-                .next()
-                .context("an empty pid file")?
-                .parse()?)
+            Ok(file.split_whitespace().next().context("an empty pid file")?.parse()?)
         };
         let kubeconfig = directory.join("kubeconfig");
         Self::once_ready(Side::Kubernetes, child, &kubeconfig, &log, || {
@@ -112,22 +100,12 @@ impl Server {
             if let Some(status) = child.ended()? {
                 bail!("it ended with {status}: {}", tail(log));
             }
-            ensure!(
-                Instant::now() < deadline,
-                "not ready after {START_LIMIT:?}: {}",
-                tail(log)
-            );
+            ensure!(Instant::now() < deadline, "not ready after {START_LIMIT:?}: {}", tail(log));
             tokio::time::sleep(Duration::from_millis(1)).await;
         };
         let (ready_after, pids) = age_and_pids()?;
         let child = child.0.take().context("the process is gone")?;
-        Ok(Self {
-            side,
-            api,
-            ready_after,
-            pids,
-            child,
-        })
+        Ok(Self { side, api, ready_after, pids, child })
     }
 
     pub async fn version(&self) -> Result<String> {
@@ -216,19 +194,13 @@ impl Drop for Workplace {
 /// Whether kube-apiserver and etcd have been built here.
 pub fn kubernetes_is_built() -> bool {
     let script = r#"eval "$("$0" --print-env)" && [ -x "$GODWIT_ETCD" ] && [ -x "$GODWIT_KUBERNETES_BIN/kube-apiserver" ]"#;
-    let status = Command::new("bash")
-        .args(["-c", script])
-        .arg(tools().join("setup"))
-        .status();
+    let status = Command::new("bash").args(["-c", script]).arg(tools().join("setup")).status();
     status.is_ok_and(|status| status.success())
 }
 
 /// The version of etcd that this process runs.
 pub fn etcd_version(pid: u32) -> Option<String> {
-    let output = Command::new(format!("/proc/{pid}/exe"))
-        .arg("--version")
-        .output()
-        .ok()?;
+    let output = Command::new(format!("/proc/{pid}/exe")).arg("--version").output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
     Some(text.lines().next()?.rsplit(' ').next()?.to_owned())
 }
@@ -250,10 +222,7 @@ fn bound_to_us(signal: &str, program: &Path) -> Command {
 
 fn spawn(mut command: Command, log: &Path) -> Result<Child> {
     let file = std::fs::File::create(log)?;
-    command
-        .stdin(Stdio::null())
-        .stdout(file.try_clone()?)
-        .stderr(file);
+    command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
     command.spawn().context("starting setpriv")
 }
 

@@ -26,9 +26,7 @@ const DELIVERY_LIMIT: Duration = Duration::from_secs(90);
 /// A delivery's latency runs from the start of its write, so it includes the write.
 pub async fn run(api: &Api, watchers: usize, events: usize, namespace: &str) -> Result<Sample> {
     let mut writer = api.connect().await?;
-    writer
-        .post("/api/v1/namespaces", objects::namespace(namespace))
-        .await?;
+    writer.post("/api/v1/namespaces", objects::namespace(namespace)).await?;
     let collection = objects::collection(namespace);
     let list = writer.get(&format!("{collection}?limit=1")).await?;
     let from = field(&list, "resourceVersion")?.to_owned();
@@ -42,10 +40,7 @@ pub async fn run(api: &Api, watchers: usize, events: usize, namespace: &str) -> 
     write(&mut writer, &collection, &clock).await?;
     let received = tokio::time::timeout(DELIVERY_LIMIT, running.join_all()).await;
     let received = received.with_context(|| {
-        let (seen, due) = (
-            clock.delivered.load(Ordering::Relaxed),
-            watchers * (clock.last() + 1),
-        );
+        let (seen, due) = (clock.delivered.load(Ordering::Relaxed), watchers * (clock.last() + 1));
         format!("{seen} of {due} deliveries came within {DELIVERY_LIMIT:?}")
     })?;
     let elapsed = start.elapsed();
@@ -57,10 +52,7 @@ pub async fn run(api: &Api, watchers: usize, events: usize, namespace: &str) -> 
         resumed += times;
     }
     if clock.last() + 1 < events {
-        eprintln!(
-            "    cut after {} of {events} events: {WRITE_LIMIT:?} had passed",
-            clock.last() + 1
-        );
+        eprintln!("    cut after {} of {events} events: {WRITE_LIMIT:?} had passed", clock.last() + 1);
     }
     if resumed > 0 {
         eprintln!("    {resumed} watchers were closed by the server and resumed");
@@ -79,9 +71,7 @@ async fn write(connection: &mut Connection, collection: &str, clock: &Clock) -> 
         }
         clock.write_starts(number);
         let answer = if number % 2 == 0 {
-            connection
-                .post(collection, objects::object(&name, number))
-                .await?
+            connection.post(collection, objects::object(&name, number)).await?
         } else {
             let object = objects::replacement(&name, &version, number);
             connection.put(&format!("{collection}/{name}"), object).await?
@@ -106,12 +96,7 @@ impl Clock {
     fn new(events: usize) -> Self {
         let starts = (0..events).map(|_| AtomicU64::new(0)).collect();
         let last = AtomicUsize::new(events.saturating_sub(1));
-        Self {
-            epoch: Instant::now(),
-            starts,
-            last,
-            delivered: AtomicUsize::new(0),
-        }
+        Self { epoch: Instant::now(), starts, last, delivered: AtomicUsize::new(0) }
     }
 
     fn events(&self) -> usize {
@@ -131,10 +116,7 @@ impl Clock {
     }
 
     fn since_write(&self, number: usize) -> Duration {
-        Duration::from_nanos(
-            self.now()
-                .saturating_sub(self.starts[number].load(Ordering::Acquire)),
-        )
+        Duration::from_nanos(self.now().saturating_sub(self.starts[number].load(Ordering::Acquire)))
     }
 }
 
@@ -158,14 +140,7 @@ impl Watcher {
             let (api, collection, from) = (api.clone(), collection.to_owned(), from.to_owned());
             opening.spawn(async move {
                 let (connection, stream) = open(&api, &collection, &from).await?;
-                anyhow::Ok(Self {
-                    api,
-                    collection,
-                    stream,
-                    connection,
-                    version: from,
-                    resumed: 0,
-                })
+                anyhow::Ok(Self { api, collection, stream, connection, version: from, resumed: 0 })
             });
             if started >= 32 {
                 watchers.extend(opening.join_next().await.transpose()?.transpose()?);
@@ -193,18 +168,12 @@ impl Watcher {
                 let Some(number) = numbers.first(line) else {
                     return not_ours(line);
                 };
-                ensure!(
-                    number == latencies.len(),
-                    "event {number} came where {} was due",
-                    latencies.len()
-                );
+                ensure!(number == latencies.len(), "event {number} came where {} was due", latencies.len());
                 latencies.push(clock.since_write(number));
                 field(line, "resourceVersion")?.clone_into(&mut self.version);
                 Ok(())
             })?;
-            clock
-                .delivered
-                .fetch_add(latencies.len() - received, Ordering::Relaxed);
+            clock.delivered.fetch_add(latencies.len() - received, Ordering::Relaxed);
         }
         Ok((latencies, self.resumed))
     }

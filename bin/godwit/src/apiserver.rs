@@ -40,25 +40,17 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: Arguments) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .context("starting the runtime")?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().context("starting the runtime")?;
     runtime.block_on(serve(arguments))
 }
 
 async fn serve(arguments: Arguments) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("listening for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("listening for Ctrl-C")?;
-    let options = Options {
-        data: arguments.data,
-        history: Some(arguments.history),
-        resolver: None,
-    };
+    let options = Options { data: arguments.data, history: Some(arguments.history), resolver: None };
     let server = ApiServer::start(options).await?;
-    let listening = server
-        .listen(SocketAddr::new(arguments.address, arguments.port))
-        .await?;
+    let listening = server.listen(SocketAddr::new(arguments.address, arguments.port)).await?;
     tracing::info!(address = %listening.address, "the API server is ready");
     if let Some(path) = &arguments.kubeconfig_out {
         identity::write_private(path, listening.kubeconfig.as_bytes())?;

@@ -123,10 +123,7 @@ pub fn is_false<C: ConditionEntry>(conditions: &[C], type_: &str) -> bool {
 /// Records what was observed. Says whether anything changed, so that an unchanged status is not written again.
 pub fn set<C: ConditionEntry>(conditions: &mut Vec<C>, observed: &Observed<'_>, now: Timestamp) -> bool {
     let mut entry = C::observed(observed, now);
-    let Some(current) = conditions
-        .iter_mut()
-        .find(|entry| entry.type_() == observed.type_)
-    else {
+    let Some(current) = conditions.iter_mut().find(|entry| entry.type_() == observed.type_) else {
         conditions.push(entry);
         return true;
     };
@@ -181,8 +178,7 @@ impl ConditionEntry for Condition {
     }
 
     fn keep_transition(&mut self, previous: &Self) {
-        self.last_transition_time
-            .clone_from(&previous.last_transition_time);
+        self.last_transition_time.clone_from(&previous.last_transition_time);
     }
 }
 
@@ -253,8 +249,7 @@ impl ConditionEntry for HarvesterCondition {
     }
 
     fn keep_transition(&mut self, previous: &Self) {
-        self.last_transition_time
-            .clone_from(&previous.last_transition_time);
+        self.last_transition_time.clone_from(&previous.last_transition_time);
     }
 }
 
@@ -262,12 +257,8 @@ impl ConditionEntry for HarvesterCondition {
 mod tests {
     use super::*;
 
-    const READY: Observed<'_> = Observed {
-        type_: "Ready",
-        status: ConditionStatus::True,
-        reason: "AllGood",
-        message: "",
-    };
+    const READY: Observed<'_> =
+        Observed { type_: "Ready", status: ConditionStatus::True, reason: "AllGood", message: "" };
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).unwrap()
@@ -279,19 +270,12 @@ mod tests {
         let first = transition(&conditions[0]);
         assert!(!set(&mut conditions, &READY, at(2)), "nothing new was observed");
 
-        let explained = Observed {
-            message: "checked twice",
-            ..READY
-        };
+        let explained = Observed { message: "checked twice", ..READY };
         assert!(set(&mut conditions, &explained, at(3)));
         assert_eq!(transition(&conditions[0]), first, "the status did not change");
         assert_eq!(conditions[0].message(), "checked twice");
 
-        let lost = Observed {
-            status: ConditionStatus::False,
-            reason: "PeerLost",
-            ..READY
-        };
+        let lost = Observed { status: ConditionStatus::False, reason: "PeerLost", ..READY };
         assert!(set(&mut conditions, &lost, at(4)));
         assert_ne!(transition(&conditions[0]), first);
         assert!(is_false(&conditions, "Ready") && !is_true(&conditions, "Ready"));

@@ -216,10 +216,7 @@ const ESCAPE: u8 = b'z';
 pub fn allocation_name(network: &str, address: IpAddr) -> Result<String, AllocationNameError> {
     let mut name = match address {
         IpAddr::V4(address) => address.octets().map(|octet| octet.to_string()).join("-"),
-        IpAddr::V6(address) => address
-            .segments()
-            .map(|segment| format!("{segment:04x}"))
-            .join("-"),
+        IpAddr::V6(address) => address.segments().map(|segment| format!("{segment:04x}")).join("-"),
     };
     name.push('.');
     let last = network.len().saturating_sub(1);
@@ -233,9 +230,7 @@ pub fn allocation_name(network: &str, address: IpAddr) -> Result<String, Allocat
         }
     }
     if network.is_empty() || name.len() > NAME_MAX {
-        return Err(AllocationNameError {
-            network: network.to_owned(),
-        });
+        return Err(AllocationNameError { network: network.to_owned() });
     }
     Ok(name)
 }
@@ -245,16 +240,11 @@ pub fn parse_allocation_name(name: &str) -> Option<(String, IpAddr)> {
     let (address, network) = name.split_once('.')?;
     let parts: Vec<&str> = address.split('-').collect();
     let address = if parts.len() == 4 {
-        let octets: Vec<u8> = parts
-            .iter()
-            .map(|part| part.parse().ok())
-            .collect::<Option<_>>()?;
+        let octets: Vec<u8> = parts.iter().map(|part| part.parse().ok()).collect::<Option<_>>()?;
         IpAddr::V4(Ipv4Addr::from(<[u8; 4]>::try_from(octets).ok()?))
     } else {
-        let segments: Vec<u16> = parts
-            .iter()
-            .map(|part| u16::from_str_radix(part, 16).ok())
-            .collect::<Option<_>>()?;
+        let segments: Vec<u16> =
+            parts.iter().map(|part| u16::from_str_radix(part, 16).ok()).collect::<Option<_>>()?;
         IpAddr::V6(Ipv6Addr::from(<[u16; 8]>::try_from(segments).ok()?))
     };
 
@@ -282,28 +272,16 @@ mod tests {
     fn names_are_readable() {
         let v4 = "10.1.2.3".parse().unwrap();
         assert_eq!(allocation_name("migration", v4).unwrap(), "10-1-2-3.migration");
-        assert_eq!(
-            allocation_name("blue_Net.1-", v4).unwrap(),
-            "10-1-2-3.bluez5fz4eetz2e1z2d"
-        );
+        assert_eq!(allocation_name("blue_Net.1-", v4).unwrap(), "10-1-2-3.bluez5fz4eetz2e1z2d");
         let v6 = "fd00::1".parse().unwrap();
-        assert_eq!(
-            allocation_name("az", v6).unwrap(),
-            "fd00-0000-0000-0000-0000-0000-0000-0001.az7a"
-        );
+        assert_eq!(allocation_name("az", v6).unwrap(), "fd00-0000-0000-0000-0000-0000-0000-0001.az7a");
     }
 
     #[test]
     fn other_names_are_nobodys() {
-        for name in [
-            "",
-            "10-1-2-3",
-            "10-1-2-03.net",
-            "10-1-2-3.",
-            "10-1-2-3.z61",
-            "10-1-2-3.zz",
-            "fd00-1.net",
-        ] {
+        for name in
+            ["", "10-1-2-3", "10-1-2-03.net", "10-1-2-3.", "10-1-2-3.z61", "10-1-2-3.zz", "fd00-1.net"]
+        {
             assert_eq!(parse_allocation_name(name), None, "{name}");
         }
         assert!(allocation_name(&"n".repeat(250), "10.1.2.3".parse().unwrap()).is_err());

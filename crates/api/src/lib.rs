@@ -5,10 +5,7 @@
 //!
 //! The CRDs in `deploy/crds` are made from these types; `tests/crds.rs` keeps them equal and says how to regenerate.
 
-#![allow(
-    clippy::duplicated_attributes,
-    reason = "a kind has several printer columns and short names"
-)]
+#![allow(clippy::duplicated_attributes, reason = "a kind has several printer columns and short names")]
 #![allow(
     clippy::doc_markdown,
     reason = "comments become descriptions in the CRDs, where KubeVirt is the name of a project and not code"

@@ -23,9 +23,7 @@ impl FromStr for MacAddress {
     type Err = MacAddressError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let refused = || MacAddressError {
-            text: text.to_owned(),
-        };
+        let refused = || MacAddressError { text: text.to_owned() };
         let separator = if text.contains('-') { '-' } else { ':' };
         let mut octets = [0; 6];
         let mut parts = text.split(separator);
@@ -36,11 +34,7 @@ impl FromStr for MacAddress {
             }
             *octet = u8::from_str_radix(part, 16).map_err(|_| refused())?;
         }
-        if parts.next().is_some() {
-            Err(refused())
-        } else {
-            Ok(Self(octets))
-        }
+        if parts.next().is_some() { Err(refused()) } else { Ok(Self(octets)) }
     }
 }
 
@@ -60,9 +54,7 @@ impl Serialize for MacAddress {
 
 impl<'de> Deserialize<'de> for MacAddress {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?
-            .parse()
-            .map_err(D::Error::custom)
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
     }
 }
 

@@ -100,10 +100,7 @@ mod tests {
     use super::*;
 
     fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-        pairs
-            .iter()
-            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
-            .collect()
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
     }
 
     fn policy(name: &str, namespace: &[(&str, &str)], instance: &[(&str, &str)]) -> MigrationPolicy {
@@ -111,21 +108,12 @@ mod tests {
             namespace_selector: labels(namespace),
             virtual_machine_instance_selector: labels(instance),
         };
-        MigrationPolicy::new(
-            name,
-            MigrationPolicySpec {
-                selectors,
-                ..MigrationPolicySpec::default()
-            },
-        )
+        MigrationPolicy::new(name, MigrationPolicySpec { selectors, ..MigrationPolicySpec::default() })
     }
 
     #[test]
     fn the_most_specific_policy_wins() {
-        let (hpc, db) = (
-            labels(&[("hpc", "true")]),
-            labels(&[("tier", "db"), ("os", "linux")]),
-        );
+        let (hpc, db) = (labels(&[("hpc", "true")]), labels(&[("tier", "db"), ("os", "linux")]));
         let policies = [
             policy("namespace", &[("hpc", "true")], &[]),
             policy("other", &[], &[("tier", "web")]),
@@ -135,17 +123,10 @@ mod tests {
         let chosen = |policies: &[MigrationPolicy]| {
             matching_policy(policies, &hpc, &db).and_then(|policy| policy.metadata.name.clone())
         };
-        assert_eq!(
-            chosen(&policies).as_deref(),
-            Some("ant"),
-            "labels of the instance, then the name"
-        );
+        assert_eq!(chosen(&policies).as_deref(), Some("ant"), "labels of the instance, then the name");
         assert_eq!(chosen(&policies[..2]).as_deref(), Some("namespace"));
         assert_eq!(chosen(&policies[1..2]), None);
-        let both = [
-            policies[3].clone(),
-            policy("both", &[("hpc", "true")], &[("tier", "db")]),
-        ];
+        let both = [policies[3].clone(), policy("both", &[("hpc", "true")], &[("tier", "db")])];
         assert_eq!(chosen(&both).as_deref(), Some("both"));
     }
 }

@@ -43,12 +43,8 @@ pub fn milli(quantity: &Quantity) -> Result<u64, QuantityError> {
 /// The quantity times ten to the power of `shift`, rounded up.
 fn scaled(quantity: &Quantity, shift: i32) -> Result<u64, QuantityError> {
     let text = quantity.0.as_str();
-    let malformed = || QuantityError::Malformed {
-        text: text.to_owned(),
-    };
-    let too_large = || QuantityError::TooLarge {
-        text: text.to_owned(),
-    };
+    let malformed = || QuantityError::Malformed { text: text.to_owned() };
+    let too_large = || QuantityError::TooLarge { text: text.to_owned() };
 
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     let number_end = unsigned
@@ -74,9 +70,7 @@ fn scaled(quantity: &Quantity, shift: i32) -> Result<u64, QuantityError> {
         return Ok(0);
     }
     if text.starts_with('-') {
-        return Err(QuantityError::Negative {
-            text: text.to_owned(),
-        });
+        return Err(QuantityError::Negative { text: text.to_owned() });
     }
     value = value.checked_mul(1 << binary).ok_or_else(too_large)?;
     let digits = i32::try_from(fraction.len()).map_err(|_| malformed())?;
@@ -153,23 +147,11 @@ mod tests {
 
     #[test]
     fn what_is_refused() {
-        assert!(matches!(
-            whole(&quantity("-1")),
-            Err(QuantityError::Negative { .. })
-        ));
-        assert!(matches!(
-            whole(&quantity("1e99")),
-            Err(QuantityError::TooLarge { .. })
-        ));
-        assert!(matches!(
-            whole(&quantity("99999999999Ei")),
-            Err(QuantityError::TooLarge { .. })
-        ));
+        assert!(matches!(whole(&quantity("-1")), Err(QuantityError::Negative { .. })));
+        assert!(matches!(whole(&quantity("1e99")), Err(QuantityError::TooLarge { .. })));
+        assert!(matches!(whole(&quantity("99999999999Ei")), Err(QuantityError::TooLarge { .. })));
         for text in ["", ".", "1.2.3", "Gi", "1GiB", "1 Gi", "--1", "1e", "1e+-2"] {
-            assert!(
-                matches!(whole(&quantity(text)), Err(QuantityError::Malformed { .. })),
-                "{text}"
-            );
+            assert!(matches!(whole(&quantity(text)), Err(QuantityError::Malformed { .. })), "{text}");
         }
     }
 

@@ -18,11 +18,7 @@ const KNOWN_FORMATS: &[&str] = &["int32", "int64", "date-time", "byte"];
 /// Rewrites every schema of a CRD from Rust's habits to those of the API.
 pub(crate) fn published(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     for version in &mut crd.spec.versions {
-        if let Some(root) = version
-            .schema
-            .as_mut()
-            .and_then(|schema| schema.open_api_v3_schema.as_mut())
-        {
+        if let Some(root) = version.schema.as_mut().and_then(|schema| schema.open_api_v3_schema.as_mut()) {
             tidy(root);
         }
     }
@@ -53,11 +49,7 @@ fn tidy(node: &mut JSONSchemaProps) {
         return;
     }
 
-    for property in node
-        .properties
-        .iter_mut()
-        .flat_map(|properties| properties.values_mut())
-    {
+    for property in node.properties.iter_mut().flat_map(|properties| properties.values_mut()) {
         tidy(property);
     }
     match &mut node.items {
@@ -90,17 +82,10 @@ fn bound_integers(node: &mut JSONSchemaProps) {
 /// A quantity as controller-gen writes it: an integer or a string of the quantity grammar.
 fn describe_quantity(node: &mut JSONSchemaProps) {
     // The grammar of quantities, a page long, stands in Kubernetes' own documentation.
-    if node
-        .description
-        .as_ref()
-        .is_some_and(|text| text.starts_with("Quantity is a fixed-point"))
-    {
+    if node.description.as_ref().is_some_and(|text| text.starts_with("Quantity is a fixed-point")) {
         node.description = None;
     }
-    let of_type = |name: &str| JSONSchemaProps {
-        type_: Some(name.into()),
-        ..JSONSchemaProps::default()
-    };
+    let of_type = |name: &str| JSONSchemaProps { type_: Some(name.into()), ..JSONSchemaProps::default() };
     node.type_ = None;
     node.any_of = Some(vec![of_type("integer"), of_type("string")]);
     node.pattern = Some(QUANTITY_PATTERN.into());

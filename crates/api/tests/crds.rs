@@ -6,12 +6,7 @@
 //! UPDATE=1 cargo test -p api --test crds
 //! ```
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test that cannot go on stops"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on stops")]
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
@@ -24,9 +19,7 @@ use serde_json::Value;
 const HEADER: &str = "# Generated from crates/api: UPDATE=1 cargo test -p api --test crds\n";
 
 fn directory() -> PathBuf {
-    [env!("CARGO_MANIFEST_DIR"), "..", "..", "deploy", "crds"]
-        .iter()
-        .collect()
+    [env!("CARGO_MANIFEST_DIR"), "..", "..", "deploy", "crds"].iter().collect()
 }
 
 /// JSON with its keys in one order, whatever features other crates switch on in `serde_json`.
@@ -68,12 +61,7 @@ fn manifests_are_those_of_the_types() {
     let update = std::env::var_os("UPDATE").is_some();
     let mut expected: BTreeMap<String, String> = api::crds()
         .iter()
-        .map(|crd| {
-            (
-                format!("{}.yaml", crd.metadata.name.as_deref().unwrap()),
-                manifest(crd),
-            )
-        })
+        .map(|crd| (format!("{}.yaml", crd.metadata.name.as_deref().unwrap()), manifest(crd)))
         .collect();
     assert_eq!(expected.len(), api::crds().len(), "two CRDs of one name");
 
@@ -144,10 +132,7 @@ impl Inspection {
             ("allOf", node.all_of.is_some()),
             ("not", node.not.is_some()),
             ("anyOf", node.any_of.is_some() && !int_or_string),
-            (
-                "preserveUnknownFields: false",
-                node.x_kubernetes_preserve_unknown_fields == Some(false),
-            ),
+            ("preserveUnknownFields: false", node.x_kubernetes_preserve_unknown_fields == Some(false)),
             (
                 "properties and additionalProperties",
                 node.properties.is_some() && node.additional_properties.is_some(),
@@ -185,11 +170,7 @@ impl Inspection {
             }
         }
         for required in node.required.iter().flatten() {
-            if !node
-                .properties
-                .as_ref()
-                .is_some_and(|properties| properties.contains_key(required))
-            {
+            if !node.properties.as_ref().is_some_and(|properties| properties.contains_key(required)) {
                 self.problem(path, &format!("required {required} is not a property"));
             }
         }
@@ -217,10 +198,7 @@ impl Inspection {
             self.problem(path, "list-type map without keys");
         }
         for key in keys {
-            let property = items
-                .properties
-                .as_ref()
-                .and_then(|properties| properties.get(&key));
+            let property = items.properties.as_ref().and_then(|properties| properties.get(&key));
             let required = items.required.iter().flatten().any(|required| *required == key);
             if !property.is_some_and(|property| required || property.default.is_some()) {
                 self.problem(path, &format!("key {key} is neither required nor defaulted"));
@@ -233,10 +211,7 @@ impl Inspection {
             Some(kind) => is_of_type(default, kind),
             None => default.is_string() || default.is_i64(),
         };
-        let allowed = node
-            .enum_
-            .as_ref()
-            .is_none_or(|values| values.iter().any(|value| value.0 == *default));
+        let allowed = node.enum_.as_ref().is_none_or(|values| values.iter().any(|value| value.0 == *default));
         if !fits || !allowed {
             self.problem(path, &format!("default {default} does not fit"));
         }
@@ -289,10 +264,7 @@ fn schemas_are_structural() {
     for crd in api::crds() {
         let name = crd.metadata.name.unwrap();
         for version in &crd.spec.versions {
-            let root = version
-                .schema
-                .as_ref()
-                .and_then(|schema| schema.open_api_v3_schema.as_ref());
+            let root = version.schema.as_ref().and_then(|schema| schema.open_api_v3_schema.as_ref());
             match root {
                 Some(root) if root.type_.as_deref() == Some("object") => inspection.node(&name, root),
                 _ => inspection.problem(&name, "the root is no object"),
@@ -315,10 +287,8 @@ fn names_and_columns_are_those_of_the_originals() {
                 .flatten()
                 .map(|column| column.name.clone())
                 .collect();
-            let status = version
-                .subresources
-                .as_ref()
-                .is_some_and(|subresources| subresources.status.is_some());
+            let status =
+                version.subresources.as_ref().is_some_and(|subresources| subresources.status.is_some());
             let text = format!(
                 "{} {} {} [{}] [{}]{}",
                 version.name,
@@ -340,35 +310,17 @@ fn names_and_columns_are_those_of_the_originals() {
             "addresspools.godwit.dev",
             "v1alpha1 Cluster AddressPool [apool] [Network Allocated Resting Age] status",
         ),
-        (
-            "clusternetworks.network.harvesterhci.io",
-            "v1beta1 Cluster ClusterNetwork [cn cns] []",
-        ),
-        (
-            "clusteruserdefinednetworks.k8s.ovn.org",
-            "v1 Cluster ClusterUserDefinedNetwork [cudn] [] status",
-        ),
-        (
-            "ipamclaims.k8s.cni.cncf.io",
-            "v1alpha1 Namespaced IPAMClaim [] [] status",
-        ),
-        (
-            "kubevirts.kubevirt.io",
-            "v1 Namespaced KubeVirt [kv kvs] [Age Phase] status",
-        ),
-        (
-            "migrationpolicies.migrations.kubevirt.io",
-            "v1alpha1 Cluster MigrationPolicy [] [] status",
-        ),
+        ("clusternetworks.network.harvesterhci.io", "v1beta1 Cluster ClusterNetwork [cn cns] []"),
+        ("clusteruserdefinednetworks.k8s.ovn.org", "v1 Cluster ClusterUserDefinedNetwork [cudn] [] status"),
+        ("ipamclaims.k8s.cni.cncf.io", "v1alpha1 Namespaced IPAMClaim [] [] status"),
+        ("kubevirts.kubevirt.io", "v1 Namespaced KubeVirt [kv kvs] [Age Phase] status"),
+        ("migrationpolicies.migrations.kubevirt.io", "v1alpha1 Cluster MigrationPolicy [] [] status"),
         (
             "network-attachment-definitions.k8s.cni.cncf.io",
             "v1 Namespaced NetworkAttachmentDefinition [net-attach-def] []",
         ),
         ("settings.harvesterhci.io", "v1beta1 Cluster Setting [] [VALUE]"),
-        (
-            "userdefinednetworks.k8s.ovn.org",
-            "v1 Namespaced UserDefinedNetwork [udn] [] status",
-        ),
+        ("userdefinednetworks.k8s.ovn.org", "v1 Namespaced UserDefinedNetwork [udn] [] status"),
         (
             "virtualmachineinstancemigrations.kubevirt.io",
             "v1 Namespaced VirtualMachineInstanceMigration [vmim vmims] [Phase VMI Percent Rate] status",
@@ -377,10 +329,7 @@ fn names_and_columns_are_those_of_the_originals() {
             "virtualmachineinstances.kubevirt.io",
             "v1 Namespaced VirtualMachineInstance [vmi vmis] [Age Phase IP NodeName Ready Live-Migratable Paused] status",
         ),
-        (
-            "virtualmachines.kubevirt.io",
-            "v1 Namespaced VirtualMachine [vm vms] [Age Status Ready] status",
-        ),
+        ("virtualmachines.kubevirt.io", "v1 Namespaced VirtualMachine [vm vms] [Age Status Ready] status"),
         (
             "vlanconfigs.network.harvesterhci.io",
             "v1beta1 Cluster VlanConfig [vc vcs] [CLUSTERNETWORK DESCRIPTION AGE]",
@@ -390,9 +339,7 @@ fn names_and_columns_are_those_of_the_originals() {
             "v1beta1 Cluster VlanStatus [vs vss] [CLUSTERNETWORK VLANCONFIG NODE AGE]",
         ),
     ];
-    let expected: BTreeMap<String, String> = expected
-        .into_iter()
-        .map(|(name, text)| (name.to_owned(), text.to_owned()))
-        .collect();
+    let expected: BTreeMap<String, String> =
+        expected.into_iter().map(|(name, text)| (name.to_owned(), text.to_owned())).collect();
     assert_eq!(summary, expected);
 }

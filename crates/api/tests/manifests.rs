@@ -1,12 +1,7 @@
 //! Manifests of the shapes that users of the original projects write: admitted by the schemas, read into the types, and
 //! written back without loss.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test that cannot go on stops"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on stops")]
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
@@ -33,9 +28,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 fn directory() -> PathBuf {
-    [env!("CARGO_MANIFEST_DIR"), "tests", "manifests"]
-        .iter()
-        .collect()
+    [env!("CARGO_MANIFEST_DIR"), "tests", "manifests"].iter().collect()
 }
 
 /// The documents of a file.
@@ -117,10 +110,7 @@ fn admitted(path: &str, value: &Value, schema: &JSONSchemaProps, problems: &mut 
     }
     for (key, value) in value.as_object().into_iter().flatten() {
         let path = format!("{path}.{key}");
-        let property = schema
-            .properties
-            .as_ref()
-            .and_then(|properties| properties.get(key));
+        let property = schema.properties.as_ref().and_then(|properties| properties.get(key));
         match (property, &schema.additional_properties) {
             (Some(schema), _) => admitted(&path, value, schema, problems),
             (None, Some(JSONSchemaPropsOrBool::Schema(schema))) => admitted(&path, value, schema, problems),
@@ -142,10 +132,7 @@ fn schemas_admit_the_manifests() {
         .map(|crd| {
             let version = crd.spec.versions.into_iter().next().unwrap();
             let schema = version.schema.unwrap().open_api_v3_schema.unwrap();
-            (
-                format!("{}/{} {}", crd.spec.group, version.name, crd.spec.names.kind),
-                schema,
-            )
+            (format!("{}/{} {}", crd.spec.group, version.name, crd.spec.names.kind), schema)
         })
         .collect();
     let mut seen: BTreeMap<&String, usize> = schemas.keys().map(|kind| (kind, 0)).collect();
@@ -177,28 +164,16 @@ fn installation() {
     assert_eq!(kubevirt.spec.cross_cluster_network(), Some("wan"));
     assert_eq!(kubevirt.spec.synchronization_port(), Ok(9185));
     let configuration = kubevirt.spec.configuration.as_ref().unwrap();
-    assert_eq!(
-        configuration.eviction_strategy,
-        Some(EvictionStrategy::LiveMigrate)
-    );
+    assert_eq!(configuration.eviction_strategy, Some(EvictionStrategy::LiveMigrate));
     let binding = &configuration.network.as_ref().unwrap().binding["l2bridge"];
-    assert_eq!(
-        binding.domain_attachment_type,
-        Some(DomainAttachmentType::ManagedTap)
-    );
+    assert_eq!(binding.domain_attachment_type, Some(DomainAttachmentType::ManagedTap));
     assert!(binding.migration.is_some());
     let migrations = configuration.migrations.as_ref().unwrap();
     assert_eq!(migrations.datapath(), Datapath::Proxy);
     let options = MigrationOptions::effective(Some(migrations), None);
     assert_eq!(options.bandwidth().unwrap().unwrap().get(), 1 << 30);
-    assert_eq!(
-        (options.completion_timeout_per_gib, options.progress_timeout),
-        (20, 150)
-    );
-    assert!(condition::is_true(
-        &kubevirt.status.unwrap().conditions,
-        conditions::AVAILABLE
-    ));
+    assert_eq!((options.completion_timeout_per_gib, options.progress_timeout), (20, 150));
+    assert!(condition::is_true(&kubevirt.status.unwrap().conditions, conditions::AVAILABLE));
 }
 
 #[test]
@@ -221,15 +196,9 @@ fn machine() {
     let spec = &vm.spec.template.spec;
     assert_eq!(spec.domain.cpu.as_ref().unwrap().count(), 4);
     let resources = spec.domain.resources.as_ref().unwrap();
-    assert_eq!(
-        quantity::milli(&resources.requests["cpu"]),
-        Ok(2000),
-        "written as a number"
-    );
+    assert_eq!(quantity::milli(&resources.requests["cpu"]), Ok(2000), "written as a number");
     assert_eq!(quantity::whole(&resources.limits["memory"]), Ok(9 << 30));
-    let [default, storage] = spec.domain.devices.interfaces.as_slice() else {
-        panic!()
-    };
+    let [default, storage] = spec.domain.devices.interfaces.as_slice() else { panic!() };
     assert!(default.masquerade.is_some() && spec.network_of(default).unwrap().pod.is_some());
     assert_eq!(storage.requested_mac().unwrap().to_string(), "de:ad:00:00:be:af");
     assert_eq!(storage.device_model(), InterfaceModel::E1000e);
@@ -240,48 +209,28 @@ fn machine() {
 #[test]
 fn instance_in_the_short_spelling() {
     let vmi: VirtualMachineInstance = read("virtualmachineinstance.yaml", "testvm");
-    let [first, second, third] = vmi.spec.domain.devices.interfaces.as_slice() else {
-        panic!()
-    };
+    let [first, second, third] = vmi.spec.domain.devices.interfaces.as_slice() else { panic!() };
     assert_eq!(first.name, "default");
     assert_eq!(first.requested_mac().unwrap().to_string(), "02:00:00:00:00:2a");
     assert_eq!(
         (first.device_model(), second.device_model()),
         (InterfaceModel::E1000, InterfaceModel::Virtio)
     );
-    assert!(
-        vmi.spec.network_of(first).is_none(),
-        "type: pod-network needs no entry in networks"
-    );
-    assert!(
-        vmi.spec
-            .network_of(third)
-            .unwrap()
-            .multus
-            .as_ref()
-            .unwrap()
-            .default
-            .unwrap()
-    );
+    assert!(vmi.spec.network_of(first).is_none(), "type: pod-network needs no entry in networks");
+    assert!(vmi.spec.network_of(third).unwrap().multus.as_ref().unwrap().default.unwrap());
 
     let status = vmi.status.unwrap();
     assert_eq!(status.phase, Some(InstancePhase::Running));
     assert!(!InstancePhase::Running.is_final());
     assert_eq!(status.active_pods.len(), 2);
     let state = status.migration_state.unwrap();
-    assert_eq!(
-        state.migration_network_type,
-        Some(MigrationNetworkType::Migration)
-    );
+    assert_eq!(state.migration_network_type, Some(MigrationNetworkType::Migration));
     let mut served: Vec<i32> = state.target_direct_migration_node_ports.into_values().collect();
     served.sort_unstable();
     assert_eq!(served, channels::ALL);
     assert_eq!(state.target_state.unwrap().common.node.as_deref(), Some("node01"));
     let frozen = state.migration_configuration.unwrap();
-    assert_eq!(
-        frozen.max_downtime_ms, 900,
-        "what an older writer left out is the default"
-    );
+    assert_eq!(frozen.max_downtime_ms, 900, "what an older writer left out is the default");
 }
 
 #[test]
@@ -290,15 +239,9 @@ fn moves() {
     assert!(!here.spec.is_decentralized());
     let status = here.status.unwrap();
     assert_eq!(status.phase, Some(MigrationPhase::Running));
-    assert!(condition::is_true(
-        &status.conditions,
-        conditions::MIGRATION_ABORT_REQUESTED
-    ));
+    assert!(condition::is_true(&status.conditions, conditions::MIGRATION_ABORT_REQUESTED));
     let progress = status.progress.unwrap();
-    assert_eq!(
-        api::kubevirt::MigrationProgress::new(progress.sample.clone()),
-        progress
-    );
+    assert_eq!(api::kubevirt::MigrationProgress::new(progress.sample.clone()), progress);
 
     let leave: VirtualMachineInstanceMigration = read("migrations.yaml", "leave");
     let arrive: VirtualMachineInstanceMigration = read("migrations.yaml", "arrive");
@@ -317,13 +260,7 @@ fn policy() {
 #[test]
 fn networks() {
     let definition: NetworkAttachmentDefinition = read("networks.yaml", "migration-bridge");
-    assert!(
-        definition
-            .config()
-            .unwrap()
-            .starts_with(r#"{"cniVersion": "1.0.0""#),
-        "byte for byte"
-    );
+    assert!(definition.config().unwrap().starts_with(r#"{"cniVersion": "1.0.0""#), "byte for byte");
     let elsewhere: NetworkAttachmentDefinition = read("networks.yaml", "on-the-node");
     assert_eq!(elsewhere.config(), None);
 
@@ -338,42 +275,19 @@ fn networks() {
     assert_eq!(layer2.default_gateway_ips.len(), 2);
     let racks: ClusterUserDefinedNetwork = read("networks.yaml", "racks");
     assert_eq!(racks.spec.network.topology, ClusterTopology::Localnet);
-    assert_eq!(
-        racks
-            .spec
-            .network
-            .localnet
-            .unwrap()
-            .vlan
-            .unwrap()
-            .access
-            .unwrap()
-            .id,
-        110
-    );
+    assert_eq!(racks.spec.network.localnet.unwrap().vlan.unwrap().access.unwrap().id, 110);
 }
 
 #[test]
 fn harvester() {
     let setting: Setting = read("harvester.yaml", "vm-migration-network");
-    let value = MigrationNetworkValue::parse(setting.spec.effective_value())
-        .unwrap()
-        .unwrap();
+    let value = MigrationNetworkValue::parse(setting.spec.effective_value()).unwrap().unwrap();
     assert_eq!((value.cluster_network.as_str(), value.vlan), ("mig", Some(200)));
-    assert!(condition::is_true(
-        &setting.status.unwrap().conditions,
-        conditions::CONFIGURED
-    ));
+    assert!(condition::is_true(&setting.status.unwrap().conditions, conditions::CONFIGURED));
     let network: ClusterNetwork = read("harvester.yaml", "mig");
-    assert!(condition::is_true(
-        &network.status.unwrap().conditions,
-        conditions::HARVESTER_READY
-    ));
+    assert!(condition::is_true(&network.status.unwrap().conditions, conditions::HARVESTER_READY));
     let config: VlanConfig = read("harvester.yaml", "mig-all");
-    assert_eq!(
-        config.spec.uplink.bond_options.unwrap().mode,
-        Some(BondMode::Ieee8023ad)
-    );
+    assert_eq!(config.spec.uplink.bond_options.unwrap().mode, Some(BondMode::Ieee8023ad));
     let status: VlanStatus = read("harvester.yaml", "mig-all-node01");
     assert_eq!(status.status.unwrap().local_areas[0].vlan_id, 200);
 }
@@ -384,10 +298,7 @@ fn addresses() {
     assert_eq!(pool.spec.ranges.len(), 2);
     let owned: AddressAllocation = read("addresses.yaml", "10-20-0-17.migration");
     let address = owned.spec.address.parse().unwrap();
-    assert_eq!(
-        api::godwit::allocation_name(&owned.spec.network, address).unwrap(),
-        "10-20-0-17.migration"
-    );
+    assert_eq!(api::godwit::allocation_name(&owned.spec.network, address).unwrap(), "10-20-0-17.migration");
     assert!(owned.spec.owner.unwrap().claim.is_some());
     let resting: AddressAllocation = read("addresses.yaml", "10-20-0-18.migration");
     assert!(resting.spec.released_at.is_some());

@@ -1,11 +1,6 @@
 //! The network annotations: both formats, what is refused and why, and that nothing a user writes can panic.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test that cannot go on stops"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on stops")]
 
 use std::error::Error;
 
@@ -48,16 +43,11 @@ fn the_json_format() {
          "bandwidth": {"ingressRate": 1000}, "deviceID": "0000:01:00.1", "infiniband-guid": "c2:11"}
     ]"#;
     let selections = parse_networks(text).unwrap();
-    let [storage, blue] = selections.as_slice() else {
-        panic!()
-    };
+    let [storage, blue] = selections.as_slice() else { panic!() };
     assert_eq!(storage.mac.unwrap().to_string(), "02:00:00:00:00:01");
     assert_eq!(
         storage.ips[0],
-        RequestedAddress {
-            address: "10.40.0.17".parse().unwrap(),
-            prefix_length: None
-        }
+        RequestedAddress { address: "10.40.0.17".parse().unwrap(), prefix_length: None }
     );
     assert_eq!(storage.ips[1].prefix_length, Some(64));
     assert_eq!(storage.ipam_claim_reference.as_deref(), Some("ledger.storage"));
@@ -75,10 +65,7 @@ fn what_is_refused_says_why() {
     for (text, why) in [
         (",", "element 1 of the networks annotation is empty"),
         ("a,,b", "element 2 of the networks annotation is empty"),
-        (
-            "a/b/c",
-            r#"element 1 "a/b/c" is not of the form [namespace/]name[@interface]"#,
-        ),
+        ("a/b/c", r#"element 1 "a/b/c" is not of the form [namespace/]name[@interface]"#),
         ("a@b@c", "is not of the form"),
         ("Blue", r#"name "Blue" must be lower-case"#),
         ("blue.1", r#"name "blue.1" must be"#),
@@ -91,22 +78,10 @@ fn what_is_refused_says_why() {
         (r#"{"name":"a"}"#, "not a JSON list"),
         (r#"[{"namespace":"a"}]"#, "missing field `name`"),
         (r#"[{"name":"a"},{"name":""}]"#, r#"element 2: name "" must be"#),
-        (
-            r#"[{"name":"a","ips":["10.0.0.256"]}]"#,
-            r#""10.0.0.256" is not an IP address"#,
-        ),
-        (
-            r#"[{"name":"a","ips":["10.0.0.1/33"]}]"#,
-            r#""10.0.0.1/33" is not an IP address"#,
-        ),
-        (
-            r#"[{"name":"a","ips":["10.0.0.1/+8"]}]"#,
-            r#""10.0.0.1/+8" is not an IP address"#,
-        ),
-        (
-            r#"[{"name":"a","mac":"02:00"}]"#,
-            r#""02:00" is not a MAC address"#,
-        ),
+        (r#"[{"name":"a","ips":["10.0.0.256"]}]"#, r#""10.0.0.256" is not an IP address"#),
+        (r#"[{"name":"a","ips":["10.0.0.1/33"]}]"#, r#""10.0.0.1/33" is not an IP address"#),
+        (r#"[{"name":"a","ips":["10.0.0.1/+8"]}]"#, r#""10.0.0.1/+8" is not an IP address"#),
+        (r#"[{"name":"a","mac":"02:00"}]"#, r#""02:00" is not a MAC address"#),
         (
             r#"[{"name":"a","default-route":["10.0.0.0/8"]}]"#,
             r#"default-route "10.0.0.0/8" is not an IP address"#,
@@ -133,31 +108,16 @@ fn the_default_network_is_one() {
         parse_default_network(r#"[{"name":"default","namespace":"ovn-kubernetes","ips":["10.0.0.9/16"]}]"#)
             .unwrap();
     assert_eq!(selection.name, "default");
-    assert!(matches!(
-        parse_default_network(""),
-        Err(SelectionError::NotOne { count: 0 })
-    ));
-    assert!(matches!(
-        parse_default_network("a,b"),
-        Err(SelectionError::NotOne { count: 2 })
-    ));
+    assert!(matches!(parse_default_network(""), Err(SelectionError::NotOne { count: 0 })));
+    assert!(matches!(parse_default_network("a,b"), Err(SelectionError::NotOne { count: 2 })));
 }
 
 #[test]
 fn the_short_format_is_written_when_it_says_everything() {
-    let plain = [
-        select(Some("infra"), "storage", Some("net1")),
-        select(None, "blue", None),
-    ];
+    let plain = [select(Some("infra"), "storage", Some("net1")), select(None, "blue", None)];
     assert_eq!(format_networks(&plain).unwrap(), "infra/storage@net1,blue");
-    let claimed = NetworkSelection {
-        ipam_claim_reference: Some("c".into()),
-        ..plain[1].clone()
-    };
-    assert_eq!(
-        format_networks(&[claimed]).unwrap(),
-        r#"[{"name":"blue","ipam-claim-reference":"c"}]"#
-    );
+    let claimed = NetworkSelection { ipam_claim_reference: Some("c".into()), ..plain[1].clone() };
+    assert_eq!(format_networks(&[claimed]).unwrap(), r#"[{"name":"blue","ipam-claim-reference":"c"}]"#);
     assert_eq!(format_networks(&[]).unwrap(), "");
 }
 
@@ -173,10 +133,7 @@ fn network_status_as_multus_writes_it() {
     assert_eq!(statuses[1].interface.as_deref(), Some("migration0"));
     assert_eq!(statuses[1].device_info.as_ref().unwrap()["type"], "pci");
     let again = format_network_status(&statuses).unwrap();
-    assert!(
-        again.contains("\n    \"dns\": {}"),
-        "indented, and with the key that readers expect: {again}"
-    );
+    assert!(again.contains("\n    \"dns\": {}"), "indented, and with the key that readers expect: {again}");
     assert_eq!(parse_network_status(&again).unwrap(), statuses);
     assert_eq!(parse_network_status("").unwrap(), []);
     assert!(parse_network_status("nonsense").is_err());

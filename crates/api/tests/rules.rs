@@ -114,16 +114,8 @@ fn cases() -> Vec<(&'static str, Value, &'static str)> {
             json!({ "configuration": { "migrations": { "decentralizedLiveMigrationDatapath": "Direct" } } }),
             "must be Proxy",
         ),
-        (
-            "VirtualMachine",
-            json!({ "runStrategy": "Always" }),
-            "exactly one of running and runStrategy",
-        ),
-        (
-            "VirtualMachine",
-            json!({ "running": null }),
-            "exactly one of running and runStrategy",
-        ),
+        ("VirtualMachine", json!({ "runStrategy": "Always" }), "exactly one of running and runStrategy"),
+        ("VirtualMachine", json!({ "running": null }), "exactly one of running and runStrategy"),
         (
             "VirtualMachine",
             json!({ "template": { "spec": { "networks": [{ "name": "n" }] } } }),
@@ -151,11 +143,7 @@ fn cases() -> Vec<(&'static str, Value, &'static str)> {
             json!({ "domain": { "firmware": { "bootloader": { "bios": {} } } } }),
             "bios or efi",
         ),
-        (
-            "VirtualMachineInstance",
-            json!({ "volumes": [{ "name": "root" }] }),
-            "a volume has exactly one of",
-        ),
+        ("VirtualMachineInstance", json!({ "volumes": [{ "name": "root" }] }), "a volume has exactly one of"),
         (
             "VirtualMachineInstance",
             cloud_init(json!({ "userData": "x", "userDataBase64": "x" })),
@@ -176,31 +164,15 @@ fn cases() -> Vec<(&'static str, Value, &'static str)> {
             json!({ "receive": { "migrationID": "other" } }),
             "same migrationID",
         ),
-        (
-            "VirtualMachineInstanceMigration",
-            json!({ "vmiName": "other" }),
-            "cannot be changed",
-        ),
-        (
-            "UserDefinedNetwork",
-            json!({ "layer2": { "mtu": 1400 } }),
-            "Spec is immutable",
-        ),
-        (
-            "UserDefinedNetwork",
-            json!({ "layer2": null }),
-            "spec.layer2 is required",
-        ),
+        ("VirtualMachineInstanceMigration", json!({ "vmiName": "other" }), "cannot be changed"),
+        ("UserDefinedNetwork", json!({ "layer2": { "mtu": 1400 } }), "Spec is immutable"),
+        ("UserDefinedNetwork", json!({ "layer2": null }), "spec.layer2 is required"),
         (
             "UserDefinedNetwork",
             json!({ "layer3": { "role": "Primary", "subnets": [{ "cidr": "10.0.0.0/16" }] } }),
             "spec.layer3 is required",
         ),
-        (
-            "UserDefinedNetwork",
-            json!({ "layer2": { "subnets": null } }),
-            "Subnets is required",
-        ),
+        ("UserDefinedNetwork", json!({ "layer2": { "subnets": null } }), "Subnets is required"),
         (
             "UserDefinedNetwork",
             json!({ "layer2": { "role": "Primary", "subnets": null, "ipam": { "mode": "Disabled" } } }),
@@ -228,21 +200,9 @@ fn cases() -> Vec<(&'static str, Value, &'static str)> {
             cudn(json!({ "localnet": { "mtu": 1500 } })),
             "Network spec is immutable",
         ),
-        (
-            "ClusterUserDefinedNetwork",
-            cudn(json!({ "topology": "Layer2" })),
-            "spec.layer2 is required",
-        ),
-        (
-            "ClusterUserDefinedNetwork",
-            cudn(json!({ "topology": "Layer3" })),
-            "spec.layer3 is required",
-        ),
-        (
-            "ClusterUserDefinedNetwork",
-            cudn(json!({ "localnet": null })),
-            "spec.localnet is required",
-        ),
+        ("ClusterUserDefinedNetwork", cudn(json!({ "topology": "Layer2" })), "spec.layer2 is required"),
+        ("ClusterUserDefinedNetwork", cudn(json!({ "topology": "Layer3" })), "spec.layer3 is required"),
+        ("ClusterUserDefinedNetwork", cudn(json!({ "localnet": null })), "spec.localnet is required"),
         (
             "ClusterUserDefinedNetwork",
             cudn(json!({ "localnet": { "role": "Primary" } })),
@@ -265,31 +225,15 @@ fn cases() -> Vec<(&'static str, Value, &'static str)> {
             cudn(json!({ "localnet": { "vlan": { "access": null } } })),
             "vlan access config is required",
         ),
-        (
-            "AddressPool",
-            json!({ "network": "other" }),
-            "network of a pool cannot be changed",
-        ),
-        (
-            "AddressAllocation",
-            json!({ "address": "10.0.0.2" }),
-            "cannot be changed",
-        ),
+        ("AddressPool", json!({ "network": "other" }), "network of a pool cannot be changed"),
+        ("AddressAllocation", json!({ "address": "10.0.0.2" }), "cannot be changed"),
         (
             "AddressAllocation",
             json!({ "releasedAt": "2026-03-01T10:00:00.000000Z" }),
             "has an owner or is at rest",
         ),
-        (
-            "AddressAllocation",
-            json!({ "owner": null }),
-            "has an owner or is at rest",
-        ),
-        (
-            "AddressAllocation",
-            json!({ "owner": { "claim": null } }),
-            "a pod or a claim",
-        ),
+        ("AddressAllocation", json!({ "owner": null }), "has an owner or is at rest"),
+        ("AddressAllocation", json!({ "owner": { "claim": null } }), "a pod or a claim"),
     ]
 }
 
@@ -299,11 +243,7 @@ fn what_is_right_is_admitted() {
     for (kind, ..) in cases() {
         let object = admitted(kind);
         assert_eq!(refusals(&schemas[kind], &object, None), [""; 0], "{kind} created");
-        assert_eq!(
-            refusals(&schemas[kind], &object, Some(&object)),
-            [""; 0],
-            "{kind} written again"
-        );
+        assert_eq!(refusals(&schemas[kind], &object, Some(&object)), [""; 0], "{kind} written again");
     }
 }
 
@@ -315,21 +255,14 @@ fn what_is_wrong_is_refused() {
         let mut after = before.clone();
         merge(&mut after["spec"], &change);
         let told = refusals(&schemas[kind], &after, Some(&before));
-        assert!(
-            told.iter().any(|message| message.contains(why)),
-            "{kind} {change}: {told:?}"
-        );
+        assert!(told.iter().any(|message| message.contains(why)), "{kind} {change}: {told:?}");
     }
 }
 
 #[test]
 fn every_rule_has_a_case() {
     fn messages(schema: &Value, found: &mut BTreeSet<String>) {
-        for rule in schema["x-kubernetes-validations"]
-            .as_array()
-            .into_iter()
-            .flatten()
-        {
+        for rule in schema["x-kubernetes-validations"].as_array().into_iter().flatten() {
             found.insert(rule["message"].as_str().unwrap().to_owned());
         }
         for child in schema.as_object().into_iter().flatten().map(|(_, child)| child) {

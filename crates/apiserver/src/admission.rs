@@ -72,10 +72,7 @@ pub struct Review<'a> {
 
 /// Whether any hook's rules match. Most requests have none, and then no [`Review`] need be made.
 pub fn any_match(configurations: &[Value], target: Target<'_>) -> bool {
-    configurations
-        .iter()
-        .flat_map(hook::of)
-        .any(|hook| hook.shape_for(target).is_some())
+    configurations.iter().flat_map(hook::of).any(|hook| hook.shape_for(target).is_some())
 }
 
 /// Calls webhooks.
@@ -86,9 +83,7 @@ pub struct Webhooks {
 
 impl Webhooks {
     pub fn new(resolver: Arc<ServiceResolver>) -> Self {
-        Self {
-            client: Client::new(resolver),
-        }
+        Self { client: Client::new(resolver) }
     }
 
     /// Runs the mutating hooks; `review.object` is changed in place. Returns the warnings for the client.
@@ -123,9 +118,7 @@ impl Webhooks {
                 asked.push((hook, shape));
             }
         }
-        let answers = asked
-            .iter()
-            .map(|(hook, shape)| self.ask(hook, shape, review, false));
+        let answers = asked.iter().map(|(hook, shape)| self.ask(hook, shape, review, false));
         let mut warnings = Vec::new();
         for answer in join_all(answers).await {
             warnings.extend(answer?.into_iter().flat_map(|answer| answer.warnings));
@@ -184,28 +177,17 @@ impl Webhooks {
         request["object"] = shape.of(&review.object, review)?;
         request["oldObject"] = shape.of(&review.old_object, review)?;
         let body = json!({"kind": "AdmissionReview", "apiVersion": review::API_VERSION, "request": request});
-        let answer = match self
-            .client
-            .post(hook.client_config(), hook.timeout(), &body)
-            .await
-        {
+        let answer = match self.client.post(hook.client_config(), hook.timeout(), &body).await {
             Ok(response) => Answer::read(&response, &uid, mutating),
             Err(error) => Err(format!("failed to call webhook: {error}")),
         };
         match answer {
             Ok(answer) => answer.or_denial(hook.name).map(Some),
             Err(cause) if hook.ignores_failures() => {
-                tracing::warn!(
-                    webhook = hook.name,
-                    cause,
-                    "failed calling webhook, going on without it"
-                );
+                tracing::warn!(webhook = hook.name, cause, "failed calling webhook, going on without it");
                 Ok(None)
             }
-            Err(cause) => Err(ApiError::internal(format!(
-                "failed calling webhook {:?}: {cause}",
-                hook.name
-            ))),
+            Err(cause) => Err(ApiError::internal(format!("failed calling webhook {:?}: {cause}", hook.name))),
         }
     }
 }

@@ -130,18 +130,9 @@ pub fn apply(
     let applied = match lay(shape, live, config, writer, &owners, force) {
         // kubectl's client-side apply kept its own record of what it owns.
         Err(conflicts) if writer.manager == "kubectl" => {
-            let allowed = live
-                .map(|live| last_applied_fields(shape, live, writer))
-                .unwrap_or_default();
-            let left: Vec<Conflict> = conflicts
-                .into_iter()
-                .filter_map(|c| c.without(&allowed))
-                .collect();
-            if left.is_empty() {
-                lay(shape, live, config, writer, &owners, true)
-            } else {
-                Err(left)
-            }
+            let allowed = live.map(|live| last_applied_fields(shape, live, writer)).unwrap_or_default();
+            let left: Vec<Conflict> = conflicts.into_iter().filter_map(|c| c.without(&allowed)).collect();
+            if left.is_empty() { lay(shape, live, config, writer, &owners, true) } else { Err(left) }
         }
         result => result,
     };
@@ -176,12 +167,7 @@ fn conflict_error(mut conflicts: Vec<Conflict>) -> ApiError {
     conflicts.sort_by(|a, b| a.owner.order(&b.owner));
     let texts: Vec<(String, String)> = conflicts
         .iter()
-        .flat_map(|c| {
-            c.fields
-                .paths()
-                .into_iter()
-                .map(|path| (c.owner.describe(), path))
-        })
+        .flat_map(|c| c.fields.paths().into_iter().map(|path| (c.owner.describe(), path)))
         .collect();
     ApiError::apply_conflict(&texts)
 }
@@ -218,10 +204,7 @@ fn lay(
     changes.ignore(&ignored);
     let lost = release(&gained(&changes), &changes.removed, &mut others);
     if !force && !lost.is_empty() {
-        let conflict = |(place, fields): (usize, FieldSet)| Conflict {
-            owner: others[place].clone(),
-            fields,
-        };
+        let conflict = |(place, fields): (usize, FieldSet)| Conflict { owner: others[place].clone(), fields };
         return Err(lost.into_iter().map(conflict).collect());
     }
     match live.filter(|live| same(live, &object)) {
@@ -281,9 +264,7 @@ fn take(shape: Shape<'_>, changes: &Changes, writer: &Writer<'_>, manager: &str,
 /// Records in `new` that `writer` changed it from `live` by create, update or another patch.
 /// The managedFields that the client sent are honoured as the real server does (an empty list resets them).
 pub fn record_update(schema: &Schema, live: Option<&Value>, new: &mut Value, writer: &Writer<'_>) {
-    let sent = object::metadata_mut(new)
-        .remove("managedFields")
-        .unwrap_or_default();
+    let sent = object::metadata_mut(new).remove("managedFields").unwrap_or_default();
     let known = live.map_or(&Value::Null, |live| &live["metadata"]["managedFields"]);
     let shape = Shape::object(schema);
     let mut changes = match live {
@@ -352,9 +333,7 @@ const MAX_ANNOTATIONS: usize = 256 * 1024;
 
 /// What client-side apply says it owns, as far as live still has the values that it applied.
 fn last_applied_fields(shape: Shape<'_>, live: &Value, writer: &Writer<'_>) -> FieldSet {
-    let text = live["metadata"]["annotations"][LAST_APPLIED]
-        .as_str()
-        .unwrap_or_default();
+    let text = live["metadata"]["annotations"][LAST_APPLIED].as_str().unwrap_or_default();
     let Ok(applied) = serde_json::from_str::<Value>(text) else {
         return FieldSet::default();
     };
@@ -374,11 +353,7 @@ fn refresh_last_applied(object: &mut Value, config: &Value) {
     let Some(annotations) = annotations_mut(object) else {
         return;
     };
-    if annotations
-        .get(LAST_APPLIED)
-        .and_then(Value::as_str)
-        .is_none_or(str::is_empty)
-    {
+    if annotations.get(LAST_APPLIED).and_then(Value::as_str).is_none_or(str::is_empty) {
         return;
     }
     let mut config = config.clone();
@@ -387,10 +362,8 @@ fn refresh_last_applied(object: &mut Value, config: &Value) {
     }
     let text = fields_v1::escape_html(config.to_string()) + "\n";
     annotations.insert(LAST_APPLIED.to_owned(), json!(text));
-    let size: usize = annotations
-        .iter()
-        .map(|(key, value)| key.len() + value.as_str().map_or(0, str::len))
-        .sum();
+    let size: usize =
+        annotations.iter().map(|(key, value)| key.len() + value.as_str().map_or(0, str::len)).sum();
     if size > MAX_ANNOTATIONS {
         annotations.remove(LAST_APPLIED);
     }

@@ -14,7 +14,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::status::{ApiError, ApiResult};
 
-const ISSUER: &str = "https://kubernetes.default.svc";
+pub const ISSUER: &str = "https://kubernetes.default.svc";
 const AUTHENTICATED: &str = "system:authenticated";
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -41,7 +41,8 @@ impl User {
         let organisations = subject.iter_organization().filter_map(|organisation| organisation.as_str().ok());
         let groups = organisations.map(str::to_owned).chain([AUTHENTICATED.to_owned()]).collect();
         let digest = Sha256::digest(der);
-        let credential = digest.iter().fold("X509SHA256=".to_owned(), |text, byte| format!("{text}{byte:02x}"));
+        let credential =
+            digest.iter().fold("X509SHA256=".to_owned(), |text, byte| format!("{text}{byte:02x}"));
         Some(Self { name, uid: String::new(), groups, credential })
     }
 
@@ -210,7 +211,10 @@ mod tests {
         headers.insert("impersonate-user", "jane".parse().unwrap());
         headers.append("impersonate-group", "birds".parse().unwrap());
         let user = Auth::new(b"key").identify(&headers, Some(&Arc::new(User::admin())), anyone).unwrap();
-        assert_eq!((user.name.as_str(), user.groups.as_slice()), ("jane", &["birds".to_owned(), AUTHENTICATED.to_owned()][..]));
+        assert_eq!(
+            (user.name.as_str(), user.groups.as_slice()),
+            ("jane", &["birds".to_owned(), AUTHENTICATED.to_owned()][..])
+        );
         assert!(Auth::new(b"key").identify(&headers, None, anyone).is_err());
     }
 }

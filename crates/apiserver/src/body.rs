@@ -107,10 +107,7 @@ fn unsupported() -> ApiError {
 fn decode_as(format: Format, body: &[u8], kind: &str) -> Result<Decoded, String> {
     let mut decoded = match format {
         Format::Protobuf => {
-            return Ok(Decoded {
-                value: protobuf::decode(body, kind)?,
-                duplicates: Vec::new(),
-            });
+            return Ok(Decoded { value: protobuf::decode(body, kind)?, duplicates: Vec::new() });
         }
         Format::Yaml => yaml::decode(body)?,
         _ => json::decode(body)
@@ -126,10 +123,7 @@ fn decode_as(format: Format, body: &[u8], kind: &str) -> Result<Decoded, String>
         Value::Null => decoded.value = Value::Object(Map::new()),
         Value::Object(object) => {
             for name in ["apiVersion", "kind"] {
-                if let Some(value) = object
-                    .get(name)
-                    .filter(|value| !value.is_string() && !value.is_null())
-                {
+                if let Some(value) = object.get(name).filter(|value| !value.is_string() && !value.is_null()) {
                     return mismatch(value, &format!("Go struct field .{name} of type string"));
                 }
             }
@@ -154,10 +148,7 @@ fn decode_as_patch(patch: PatchType, body: &[u8]) -> ApiResult<Decoded> {
     match (&decoded.value, patch) {
         (_, PatchType::Json) | (Value::Object(_), _) | (Value::Null, PatchType::Strategic) => Ok(decoded),
         (Value::Null, PatchType::Merge) => Err(ApiError::bad_request("Invalid JSON Patch")),
-        (Value::Null, PatchType::Apply) => Ok(Decoded {
-            value: Value::Object(Map::new()),
-            ..decoded
-        }),
+        (Value::Null, PatchType::Apply) => Ok(Decoded { value: Value::Object(Map::new()), ..decoded }),
         (other, _) => {
             let found = json_type(other);
             Err(refuse(format!(
@@ -173,9 +164,7 @@ fn summary(body: &[u8]) -> String {
     let text = match body.first() {
         None => "<empty>".to_owned(),
         Some(b'{') => String::from_utf8_lossy(start).into_owned(),
-        Some(_) => start
-            .iter()
-            .fold(String::new(), |text, byte| text + &format!("{byte:02x}")),
+        Some(_) => start.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}")),
     };
     let more = if body.len() > start.len() { " ..." } else { "" };
     text + more

@@ -30,15 +30,11 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
 }
 
 fn versions(definition: &Value) -> &[Value] {
-    definition["spec"]["versions"]
-        .as_array()
-        .map_or(&[], Vec::as_slice)
+    definition["spec"]["versions"].as_array().map_or(&[], Vec::as_slice)
 }
 
 fn storage_version(definition: &Value) -> Option<&str> {
-    let stored = versions(definition)
-        .iter()
-        .find(|version| version["storage"] == json!(true));
+    let stored = versions(definition).iter().find(|version| version["storage"] == json!(true));
     stored.map(|version| text(version, "name"))
 }
 
@@ -63,10 +59,7 @@ pub fn default(definition: &mut Value) {
 /// stored in grow, nothing else is for clients to change.
 pub fn prepare_status(definition: &mut Value, old: Option<&Value>) {
     let mut status = old.map_or_else(|| json!({}), |old| old["status"].clone());
-    let mut stored: Vec<String> = strings(&status["storedVersions"])
-        .into_iter()
-        .map(str::to_owned)
-        .collect();
+    let mut stored: Vec<String> = strings(&status["storedVersions"]).into_iter().map(str::to_owned).collect();
     if let Some(name) = storage_version(definition).filter(|name| !stored.iter().any(|known| known == name)) {
         stored.push(name.to_owned());
     }
@@ -89,7 +82,8 @@ pub fn is_established(definition: &Value) -> bool {
 pub fn kinds(definition: &Value) -> Result<Vec<Kind>, Vec<FieldError>> {
     let served = versions(definition).iter().enumerate();
     let served = served.filter(|(_, version)| version["served"] == json!(true));
-    let rows: Result<Vec<Kind>, _> = served.map(|(index, version)| kind(definition, version, index)).collect();
+    let rows: Result<Vec<Kind>, _> =
+        served.map(|(index, version)| kind(definition, version, index)).collect();
     let mut rows = rows?;
     let stored = versions(definition).iter().find(|version| version["storage"] == json!(true));
     if let Some(stored) = stored.filter(|_| rows.len() > 1) {
@@ -112,10 +106,7 @@ fn kind(definition: &Value, version: &Value, index: usize) -> Result<Kind, Vec<F
     let path = format!("spec.versions[{index}].schema.openAPIV3Schema");
     let group = text(spec, "group").to_owned();
     let scale = &version["subresources"]["scale"];
-    let columns = version["additionalPrinterColumns"]
-        .as_array()
-        .into_iter()
-        .flatten();
+    let columns = version["additionalPrinterColumns"].as_array().into_iter().flatten();
     let selectable = version["selectableFields"].as_array().into_iter().flatten();
     Ok(Kind {
         version: text(version, "name").to_owned(),
@@ -137,10 +128,7 @@ fn kind(definition: &Value, version: &Value, index: usize) -> Result<Kind, Vec<F
         scale: scale.is_object().then(|| Scale {
             spec_replicas: text(scale, "specReplicasPath").to_owned(),
             status_replicas: text(scale, "statusReplicasPath").to_owned(),
-            selector: scale["labelSelectorPath"]
-                .as_str()
-                .filter(|path| !path.is_empty())
-                .map(str::to_owned),
+            selector: scale["labelSelectorPath"].as_str().filter(|path| !path.is_empty()).map(str::to_owned),
         }),
         subresources: Vec::new(),
         traits: Traits {
@@ -169,10 +157,7 @@ fn column(raw: &Value) -> Column {
         kind: owned("type"),
         format: owned("format"),
         description: owned("description"),
-        priority: raw["priority"]
-            .as_i64()
-            .and_then(|n| i32::try_from(n).ok())
-            .unwrap_or_default(),
+        priority: raw["priority"].as_i64().and_then(|n| i32::try_from(n).ok()).unwrap_or_default(),
         path: owned("jsonPath"),
     }
 }
@@ -194,8 +179,6 @@ fn deprecation(definition: &Value, version: &Value) -> Option<String> {
             && crate::kinds::version_rank(text(other, "name")) > crate::kinds::version_rank(name)
     });
     let best = newer.max_by_key(|other| crate::kinds::version_rank(text(other, "name")));
-    let instead = best
-        .map(|best| format!("; use {group}/{} {kind}", text(best, "name")))
-        .unwrap_or_default();
+    let instead = best.map(|best| format!("; use {group}/{} {kind}", text(best, "name"))).unwrap_or_default();
     Some(format!("{group}/{name} {kind} is deprecated{instead}"))
 }

@@ -18,12 +18,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig, crypto::ri
 use crate::StartError;
 
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
-const NAMES: [&str; 4] = [
-    "localhost",
-    "kubernetes",
-    "kubernetes.default",
-    "kubernetes.default.svc",
-];
+const NAMES: [&str; 4] = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"];
 
 pub(crate) struct Credentials {
     pub authority: Authority,
@@ -33,10 +28,7 @@ pub(crate) struct Credentials {
 
 impl Credentials {
     pub(crate) fn generate() -> Result<Self, StartError> {
-        Ok(Self {
-            authority: Authority::generate("kubernetes", 10 * YEAR)?,
-            token_key: random_key()?,
-        })
+        Ok(Self { authority: Authority::generate("kubernetes", 10 * YEAR)?, token_key: random_key()? })
     }
 
     /// The keys in a data directory, made there the first time.
@@ -45,14 +37,9 @@ impl Credentials {
         if !path.exists() {
             identity::write_private(&path, &random_key()?)?;
         }
-        let token_key = std::fs::read(&path).map_err(|source| identity::Error::File {
-            path: path.display().to_string(),
-            source,
-        })?;
-        Ok(Self {
-            authority: Authority::load_or_generate(directory, "ca", 10 * YEAR)?,
-            token_key,
-        })
+        let token_key = std::fs::read(&path)
+            .map_err(|source| identity::Error::File { path: path.display().to_string(), source })?;
+        Ok(Self { authority: Authority::load_or_generate(directory, "ca", 10 * YEAR)?, token_key })
     }
 
     fn roots(&self) -> Result<Arc<RootCertStore>, StartError> {
@@ -66,11 +53,7 @@ impl Credentials {
         let subject = Subject {
             common_name: "kube-apiserver".into(),
             dns_names: NAMES.map(str::to_owned).to_vec(),
-            addresses: vec![
-                address,
-                IpAddr::from([127, 0, 0, 1]),
-                IpAddr::from([10, 96, 0, 1]),
-            ],
+            addresses: vec![address, IpAddr::from([127, 0, 0, 1]), IpAddr::from([10, 96, 0, 1])],
             ..Subject::default()
         };
         let identity = self.authority.issue(&subject, YEAR)?;

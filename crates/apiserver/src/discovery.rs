@@ -3,7 +3,10 @@
 //! Owns the discovery documents and the list of a kind's subresources; both are read from the table of kinds
 //! and nothing else. Must never name a resource that the table does not have. Both forms say the same.
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
 
 use crate::kinds::{Kind, KindTable};
 use crate::object::JsonMap;
@@ -34,16 +37,8 @@ const GROUP_ORDER: [&str; 20] = [
 ];
 
 /// The verbs of a custom resource in the real server's order, which is not that of the built-ins.
-const CUSTOM_VERBS: [&str; 8] = [
-    "delete",
-    "deletecollection",
-    "get",
-    "list",
-    "patch",
-    "create",
-    "update",
-    "watch",
-];
+const CUSTOM_VERBS: [&str; 8] =
+    ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
 
 const READ_WRITE: &[&str] = &["get", "patch", "update"];
 
@@ -72,12 +67,8 @@ pub fn subresources(kind: &Kind) -> Vec<Subresource<'_>> {
     };
     let status = kind.status.then_some("status");
     let scale = kind.scale.as_ref().map(|_| "scale");
-    let mut all: Vec<_> = status
-        .into_iter()
-        .chain(scale)
-        .chain(kind.subresources.iter().copied())
-        .map(named)
-        .collect();
+    let mut all: Vec<_> =
+        status.into_iter().chain(scale).chain(kind.subresources.iter().copied()).map(named).collect();
     // The real server lists status before scale for custom resources, and goes by name for built-ins.
     if kind.custom.is_none() {
         all.sort_by_key(|subresource| subresource.name);
@@ -90,10 +81,7 @@ fn facts(name: &str) -> (Option<ForeignKind>, &'static [&'static str]) {
     match name {
         "scale" => (foreign("autoscaling", "v1", "Scale"), READ_WRITE),
         "eviction" => (foreign("policy", "v1", "Eviction"), &["create"]),
-        "token" => (
-            foreign("authentication.k8s.io", "v1", "TokenRequest"),
-            &["create"],
-        ),
+        "token" => (foreign("authentication.k8s.io", "v1", "TokenRequest"), &["create"]),
         "binding" => (foreign("", "v1", "Binding"), &["create"]),
         "finalize" => (None, &["update"]),
         "approval" | "ephemeralcontainers" | "resize" | "status" => (None, READ_WRITE),
@@ -122,15 +110,9 @@ pub fn group(kinds: &KindTable, group: &str) -> Option<Value> {
 
 /// `/api/v1` or `/apis/GROUP/VERSION` as `APIResourceList`, if served.
 pub fn resource_list(kinds: &KindTable, group: &str, version: &str) -> Option<Value> {
-    let resources: Vec<Value> = kinds
-        .resources(group, version)
-        .flat_map(|kind| legacy_resources(kind))
-        .collect();
-    let group_version = if group.is_empty() {
-        version.to_owned()
-    } else {
-        format!("{group}/{version}")
-    };
+    let resources: Vec<Value> =
+        kinds.resources(group, version).flat_map(|kind| legacy_resources(kind)).collect();
+    let group_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
     (!resources.is_empty()).then(|| {
         json!({
             "kind": "APIResourceList", "apiVersion": "v1",
@@ -161,10 +143,8 @@ pub fn aggregated(kinds: &KindTable, core: bool, version: &str) -> Value {
             let versions: Vec<Value> = versions
                 .iter()
                 .map(|version| {
-                    let resources: Vec<Value> = kinds
-                        .resources(group, version)
-                        .map(|kind| aggregated_resource(kind))
-                        .collect();
+                    let resources: Vec<Value> =
+                        kinds.resources(group, version).map(|kind| aggregated_resource(kind)).collect();
                     json!({"version": version, "resources": resources, "freshness": "Current"})
                 })
                 .collect();
@@ -193,31 +173,29 @@ fn group_fields(group: &str, versions: &[&str]) -> JsonMap {
     let mut fields = Map::new();
     fields.insert("name".into(), json!(group));
     fields.insert("versions".into(), versions.iter().map(entry).collect());
-    fields.insert(
-        "preferredVersion".into(),
-        versions.first().map(entry).unwrap_or_default(),
-    );
+    fields.insert("preferredVersion".into(), versions.first().map(entry).unwrap_or_default());
     fields
 }
 
 fn verbs(kind: &Kind) -> &'static [&'static str] {
-    if kind.custom.is_some() {
-        &CUSTOM_VERBS
-    } else {
-        kind.verbs()
-    }
+    if kind.custom.is_some() { &CUSTOM_VERBS } else { kind.verbs() }
 }
 
 /// Adds what only some resources have; discovery leaves empty lists out.
 fn add_names(entry: &mut Value, kind: &Kind) {
-    for (key, names) in [
-        ("shortNames", &kind.short_names),
-        ("categories", &kind.categories),
-    ] {
+    for (key, names) in [("shortNames", &kind.short_names), ("categories", &kind.categories)] {
         if !names.is_empty() {
             entry[key] = json!(names);
         }
     }
+}
+
+/// Tells clients when objects come to be stored as another version.
+fn storage_version_hash(kind: &Kind) -> String {
+    let (group, version) =
+        kind.storage_api_version.split_once('/').unwrap_or(("", &kind.storage_api_version));
+    let digest = Sha256::digest(format!("{group}/{version}/{}", kind.kind));
+    BASE64_STANDARD.encode(&digest[..8])
 }
 
 /// A resource and its subresources as entries of an `APIResourceList`.
@@ -227,6 +205,9 @@ fn legacy_resources(kind: &Kind) -> Vec<Value> {
         "kind": kind.kind, "verbs": verbs(kind),
     });
     add_names(&mut resource, kind);
+    if kind.verbs() != ["create"] {
+        resource["storageVersionHash"] = json!(storage_version_hash(kind));
+    }
     let mut entries = vec![resource];
     for subresource in subresources(kind) {
         let mut entry = json!({
@@ -313,6 +294,7 @@ pub(crate) mod tests {
         Kind {
             short_names: vec!["bd".into()],
             categories: vec!["all".into(), "fauna".into()],
+            storage_api_version: "example.godwit.dev/v1".into(),
             custom: Some(Custom {
                 definition: "birds.example.godwit.dev".into(),
                 definition_uid: String::new(),
@@ -353,14 +335,11 @@ pub(crate) mod tests {
         let expected = json!({"kind":"APIResourceList","apiVersion":"v1","groupVersion":"example.godwit.dev/v1","resources":[
             {"name":"birds","singularName":"bird","namespaced":true,"kind":"Bird",
              "verbs":["delete","deletecollection","get","list","patch","create","update","watch"],
-             "shortNames":["bd"],"categories":["all","fauna"]},
+             "shortNames":["bd"],"categories":["all","fauna"],"storageVersionHash":"PjlWE4Bd1Ok="},
             {"name":"birds/status","singularName":"","namespaced":true,"kind":"Bird","verbs":["get","patch","update"]},
             {"name":"birds/scale","singularName":"","namespaced":true,"group":"autoscaling","version":"v1",
              "kind":"Scale","verbs":["get","patch","update"]}]});
-        assert_eq!(
-            resource_list(&table(), "example.godwit.dev", "v1"),
-            Some(expected)
-        );
+        assert_eq!(resource_list(&table(), "example.godwit.dev", "v1"), Some(expected));
         assert_eq!(resource_list(&table(), "example.godwit.dev", "v7"), None);
         let expected = json!({"kind":"APIGroup","apiVersion":"v1","name":"example.godwit.dev",
             "versions":[{"groupVersion":"example.godwit.dev/v1","version":"v1"},
@@ -376,6 +355,7 @@ pub(crate) mod tests {
         assert_eq!(pods["groupVersion"], "v1");
         let entry = |i: usize| pods["resources"][i].clone();
         let below = |name, kind, verbs: &[&str]| json!({"name": name, "singularName": "", "namespaced": true, "kind": kind, "verbs": verbs});
+        assert_eq!(entry(0)["storageVersionHash"], "xPOwRZ+Yhw8=");
         assert_eq!(entry(1), below("pods/binding", "Binding", &["create"]));
         let mut eviction = below("pods/eviction", "Eviction", &["create"]);
         eviction["group"] = json!("policy");
@@ -388,12 +368,8 @@ pub(crate) mod tests {
     #[test]
     fn groups_keep_the_real_order_with_definitions_last() {
         let list = group_list(&table());
-        let names: Vec<_> = list["groups"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|g| g["name"].as_str().unwrap())
-            .collect();
+        let names: Vec<_> =
+            list["groups"].as_array().unwrap().iter().map(|g| g["name"].as_str().unwrap()).collect();
         assert_eq!(names, ["apps", "coordination.k8s.io", "example.godwit.dev"]);
         assert_eq!(list["groups"][0].get("kind"), None);
     }
@@ -404,10 +380,7 @@ pub(crate) mod tests {
         assert_eq!(core["apiVersion"], "apidiscovery.k8s.io/v2");
         assert_eq!(core["items"][0]["metadata"], json!({}));
         let pods = &core["items"][0]["versions"][0]["resources"][0];
-        assert_eq!(
-            pods["responseKind"],
-            json!({"group":"","version":"","kind":"Pod"})
-        );
+        assert_eq!(pods["responseKind"], json!({"group":"","version":"","kind":"Pod"}));
         assert_eq!(pods["scope"], "Namespaced");
         let eviction = json!({"subresource":"eviction","verbs":["create"],
             "responseKind":{"group":"policy","version":"v1","kind":"Eviction"}});
@@ -416,10 +389,7 @@ pub(crate) mod tests {
         let named = aggregated(&table(), false, "v2");
         assert_eq!(named["items"].as_array().unwrap().len(), 3);
         let birds = &named["items"][2]["versions"][0]["resources"][0];
-        assert_eq!(
-            birds["responseKind"],
-            json!({"group":"example.godwit.dev","version":"v1","kind":"Bird"})
-        );
+        assert_eq!(birds["responseKind"], json!({"group":"example.godwit.dev","version":"v1","kind":"Bird"}));
         assert_eq!(birds["subresources"][0]["responseKind"], birds["responseKind"]);
         assert_eq!(birds.get("storageVersionHash"), None);
     }

@@ -60,10 +60,7 @@ impl Service {
     /// The same server for another caller.
     #[must_use]
     pub fn with_caller(&self, caller: Option<Arc<User>>) -> Self {
-        Self {
-            registry: self.registry.clone(),
-            caller,
-        }
+        Self { registry: self.registry.clone(), caller }
     }
 
     async fn answer<B>(self, request: Request<B>) -> Response<Body>
@@ -84,12 +81,7 @@ impl Service {
     {
         let (parts, body) = request.into_parts();
         let text = |name: header::HeaderName| {
-            parts
-                .headers
-                .get(name)
-                .and_then(|value| value.to_str().ok())
-                .unwrap_or_default()
-                .to_owned()
+            parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
         };
         let reads = parts.method == Method::GET || parts.method == Method::HEAD;
         if let Some(reply) = meta::public(parts.uri.path()) {
@@ -174,9 +166,5 @@ where
 
 /// The status of a reply that carries an object.
 pub(crate) fn status(created: bool) -> StatusCode {
-    if created {
-        StatusCode::CREATED
-    } else {
-        StatusCode::OK
-    }
+    if created { StatusCode::CREATED } else { StatusCode::OK }
 }

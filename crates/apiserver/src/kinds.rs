@@ -20,10 +20,7 @@ pub mod typed;
 
 /// One served version of one resource.
 #[derive(Debug, Clone)]
-#[allow(
-    clippy::struct_excessive_bools,
-    reason = "each is an independent fact of the kind, named by the API"
-)]
+#[allow(clippy::struct_excessive_bools, reason = "each is an independent fact of the kind, named by the API")]
 pub struct Kind {
     pub group: String,
     pub version: String,
@@ -54,10 +51,7 @@ pub struct Kind {
 
 /// Habits in which built-in kinds differ.
 #[derive(Debug, Clone, Copy, Default)]
-#[allow(
-    clippy::struct_excessive_bools,
-    reason = "each is an independent fact of the kind, named by the API"
-)]
+#[allow(clippy::struct_excessive_bools, reason = "each is an independent fact of the kind, named by the API")]
 pub struct Traits {
     /// PUT of an absent object creates it.
     pub create_on_update: bool,
@@ -111,11 +105,7 @@ pub struct Scale {
 impl Kind {
     /// `v1`, or `group/version`.
     pub fn api_version(&self) -> String {
-        if self.group.is_empty() {
-            self.version.clone()
-        } else {
-            format!("{}/{}", self.group, self.version)
-        }
+        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
     }
 
     pub fn verbs(&self) -> &'static [&'static str] {
@@ -131,16 +121,7 @@ impl Kind {
             "namespaces" if self.custom.is_none() => {
                 &["create", "delete", "get", "list", "patch", "update", "watch"]
             }
-            _ => &[
-                "create",
-                "delete",
-                "deletecollection",
-                "get",
-                "list",
-                "patch",
-                "update",
-                "watch",
-            ],
+            _ => &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"],
         }
     }
 
@@ -165,7 +146,9 @@ impl Kind {
     }
 
     pub fn invalid(&self, name: &str, errors: Vec<FieldError>) -> ApiError {
-        ApiError::invalid(&self.group, &self.kind, name, errors)
+        // What is stored is what is judged: an event is the core group's by either name.
+        let group = self.storage_api_version.split_once('/').map_or("", |(group, _)| group);
+        ApiError::invalid(group, &self.kind, name, errors)
     }
 }
 
@@ -187,10 +170,7 @@ impl KindTable {
 
     pub fn insert(&mut self, kind: Kind) {
         let versions = self.rows.entry(kind.group.clone()).or_default();
-        versions
-            .entry(kind.version.clone())
-            .or_default()
-            .insert(kind.plural.clone(), Arc::new(kind));
+        versions.entry(kind.version.clone()).or_default().insert(kind.plural.clone(), Arc::new(kind));
     }
 
     /// Removes every row that the named definition made.
@@ -219,18 +199,20 @@ impl KindTable {
 
     /// The resources of one group and version, by plural.
     pub fn resources(&self, group: &str, version: &str) -> impl Iterator<Item = &Arc<Kind>> {
-        self.rows
-            .get(group)
-            .and_then(|versions| versions.get(version))
-            .into_iter()
-            .flat_map(BTreeMap::values)
+        self.rows.get(group).and_then(|versions| versions.get(version)).into_iter().flat_map(BTreeMap::values)
+    }
+
+    /// Why a path below a group and version leads nowhere: only built-in ones are known to the whole server.
+    pub fn not_served(&self, group: &str, version: &str) -> ApiError {
+        if self.resources(group, version).any(|kind| kind.custom.is_none()) {
+            ApiError::not_served()
+        } else {
+            ApiError::no_such_resource()
+        }
     }
 
     pub fn all(&self) -> impl Iterator<Item = &Arc<Kind>> {
-        self.rows
-            .values()
-            .flat_map(BTreeMap::values)
-            .flat_map(BTreeMap::values)
+        self.rows.values().flat_map(BTreeMap::values).flat_map(BTreeMap::values)
     }
 }
 

@@ -101,15 +101,9 @@ impl ApiServer {
         let (store, credentials) = match &options.data {
             None => (Store::memory(history)?, Credentials::generate()?),
             Some(path) => {
-                let failed = |source| StartError::Directory {
-                    path: path.display().to_string(),
-                    source,
-                };
+                let failed = |source| StartError::Directory { path: path.display().to_string(), source };
                 std::fs::create_dir_all(path).map_err(failed)?;
-                (
-                    Store::open(&path.join("store.redb"), history)?,
-                    Credentials::load_or_generate(path)?,
-                )
+                (Store::open(&path.join("store.redb"), history)?, Credentials::load_or_generate(path)?)
             }
         };
         let auth = Auth::new(&credentials.token_key);
@@ -117,22 +111,11 @@ impl ApiServer {
         let nodes = NodeClient::new(credentials.client_tls()?);
         let kinds = Kinds::new(KindTable::builtin());
         let authority = credentials.authority.certificate().to_owned();
-        let registry = Arc::new(Registry::new(
-            store,
-            kinds,
-            auth,
-            webhooks,
-            Some(nodes),
-            authority,
-        ));
+        let registry = Arc::new(Registry::new(store, kinds, auth, webhooks, Some(nodes), authority));
         controllers::bootstrap(&registry).await?;
         controllers::restore_definitions(&registry);
         let controllers = controllers::start(&registry);
-        Ok(Self {
-            registry,
-            credentials,
-            _controllers: controllers,
-        })
+        Ok(Self { registry, credentials, _controllers: controllers })
     }
 
     /// The HTTP service, called as `user`.
@@ -147,12 +130,9 @@ impl ApiServer {
 
     /// Binds an address. Requests are answered once [`Listening::run`] is called.
     pub async fn listen(&self, address: SocketAddr) -> Result<Listening, StartError> {
-        let listener = TcpListener::bind(address)
-            .await
-            .map_err(|source| StartError::Listen { address, source })?;
-        let address = listener
-            .local_addr()
-            .map_err(|source| StartError::Listen { address, source })?;
+        let listener =
+            TcpListener::bind(address).await.map_err(|source| StartError::Listen { address, source })?;
+        let address = listener.local_addr().map_err(|source| StartError::Listen { address, source })?;
         self.registry.set_address(address.to_string());
         Ok(Listening {
             tls: self.credentials.server_tls(address.ip())?,

@@ -77,7 +77,8 @@ pub fn finalizers(object: &Value) -> Vec<&str> {
 /// Takes a finalizer away. Returns whether it was there.
 pub fn drop_finalizer(object: &mut Value, finalizer: &str) -> bool {
     let before = finalizers(object);
-    let left: Vec<String> = before.iter().filter(|name| **name != finalizer).map(|name| (*name).to_owned()).collect();
+    let left: Vec<String> =
+        before.iter().filter(|name| **name != finalizer).map(|name| (*name).to_owned()).collect();
     let was_there = left.len() < before.len();
     if left.is_empty() {
         remove_meta(object, "finalizers");
@@ -89,11 +90,7 @@ pub fn drop_finalizer(object: &mut Value, finalizer: &str) -> bool {
 
 /// The strings of a JSON list; other elements are passed over.
 pub fn strings(list: &Value) -> Vec<&str> {
-    list.as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
-        .collect()
+    list.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
 pub fn labels(object: &Value) -> BTreeMap<String, String> {

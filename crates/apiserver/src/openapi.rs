@@ -36,9 +36,7 @@ type Digest = [u8; 64];
 /// `/openapi/v3`: every document with its hash.
 pub fn index(kinds: &KindTable) -> Value {
     let groups = kinds.groups().flat_map(|(group, versions)| {
-        versions
-            .into_iter()
-            .map(move |version| (group, version, group_version_path(group, version)))
+        versions.into_iter().map(move |version| (group, version, group_version_path(group, version)))
     });
     let paths: JsonMap = groups
         .filter_map(|(group, version, path)| {
@@ -73,13 +71,7 @@ fn hash(kinds: &KindTable, group: &str, version: &str, path: &str) -> Option<Str
 fn ingredients(kinds: &KindTable, group: &str, version: &str) -> Digest {
     let mut digest = Sha512::new();
     for kind in kinds.resources(group, version) {
-        let names = [
-            &kind.group,
-            &kind.version,
-            &kind.kind,
-            &kind.list_kind,
-            &kind.plural,
-        ];
+        let names = [&kind.group, &kind.version, &kind.kind, &kind.list_kind, &kind.plural];
         let endpoints = (kind.namespaced, kind.verbs(), subresources(kind));
         digest.update(format!("{names:?}{endpoints:?}"));
         if let Some(custom) = &kind.custom {
@@ -108,10 +100,7 @@ pub fn document(kinds: &KindTable, path: &str) -> Option<Value> {
         schemas.insert(definition_name(kind), own_schema(kind));
         if kind.verbs().contains(&"list") {
             let name = list_name(kind);
-            let list = DEFINITIONS
-                .get(&name)
-                .cloned()
-                .unwrap_or_else(|| custom::list(kind));
+            let list = DEFINITIONS.get(&name).cloned().unwrap_or_else(|| custom::list(kind));
             schemas.insert(name, list);
         }
         operations.extend(paths::of(kind));
@@ -125,21 +114,14 @@ pub fn document(kinds: &KindTable, path: &str) -> Option<Value> {
 }
 
 fn group_version_path(group: &str, version: &str) -> String {
-    if group.is_empty() {
-        format!("api/{version}")
-    } else {
-        format!("apis/{group}/{version}")
-    }
+    if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
 }
 
 /// The kind's schema, which says that it is the kind's: clients look it up by that.
 fn own_schema(kind: &Kind) -> Value {
     let mut schema = match &kind.custom {
         Some(custom) => custom::publish(&custom.raw_schema),
-        None => DEFINITIONS
-            .get(&definition_name(kind))
-            .cloned()
-            .unwrap_or_else(|| json!({"type": "object"})),
+        None => DEFINITIONS.get(&definition_name(kind)).cloned().unwrap_or_else(|| json!({"type": "object"})),
     };
     if schema.get(GVK).is_none() {
         schema[GVK] = json!([group_version_kind(&kind.group, &kind.version, &kind.kind)]);
@@ -163,10 +145,7 @@ fn add_reachable(operations: &Value, schemas: &mut JsonMap) {
             continue;
         }
         // A type that nobody described is still an object: better than a reference into the void.
-        let schema = DEFINITIONS
-            .get(&name)
-            .cloned()
-            .unwrap_or_else(|| json!({"type": "object"}));
+        let schema = DEFINITIONS.get(&name).cloned().unwrap_or_else(|| json!({"type": "object"}));
         references(&schema, &mut wanted);
         schemas.insert(name, schema);
     }
@@ -176,10 +155,8 @@ fn add_reachable(operations: &Value, schemas: &mut JsonMap) {
 fn references(value: &Value, names: &mut Vec<String>) {
     match value {
         Value::Object(map) => {
-            if let Some(name) = map
-                .get("$ref")
-                .and_then(Value::as_str)
-                .and_then(|text| text.strip_prefix(REF_PREFIX))
+            if let Some(name) =
+                map.get("$ref").and_then(Value::as_str).and_then(|text| text.strip_prefix(REF_PREFIX))
             {
                 names.push(name.to_owned());
             }

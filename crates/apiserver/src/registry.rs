@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::admission::Webhooks;
 use crate::auth::Auth;
-use crate::http::negotiate::{Accept, include_object};
+use crate::http::negotiate::Accept;
 use crate::http::reply::Reply;
 use crate::http::{Call, status};
 use crate::kinds::{Kind, Kinds};
@@ -101,10 +101,7 @@ impl Registry {
     }
 
     pub(crate) fn address(&self) -> String {
-        self.address
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.address.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn set_address(&self, address: String) {
@@ -125,7 +122,7 @@ impl Registry {
         let table = self.kinds.load();
         let kind = table
             .get(&route.group, &route.version, &route.plural)
-            .ok_or_else(ApiError::no_such_resource)?;
+            .ok_or_else(|| table.not_served(&route.group, &route.version))?;
         // A list may span namespaces; everything else must be as the kind is scoped.
         let spans = kind.namespaced && route.namespace.is_none();
         let misplaced = !kind.namespaced && route.namespace.is_some();
@@ -138,7 +135,7 @@ impl Registry {
             return Err(ApiError::method_not_allowed());
         }
         if misplaced || (spans && !is_list && kind.verbs() != ["create"]) {
-            return Err(ApiError::no_such_resource());
+            return Err(table.not_served(&route.group, &route.version));
         }
         if !route.subresource.is_empty() {
             return self.subresource(&call, kind).await;
@@ -177,7 +174,7 @@ impl Registry {
                     kind,
                     &[object],
                     &meta,
-                    include_object(call.query.text("includeObject"))?,
+                    table::IncludeObject::parse(call.query.text("includeObject"))?,
                     true,
                 )
             }
@@ -188,11 +185,7 @@ impl Registry {
 
 /// `namespace/name`, or `name`.
 pub(crate) fn key(namespace: &str, name: &str) -> Key {
-    if namespace.is_empty() {
-        name.into()
-    } else {
-        format!("{namespace}/{name}").into()
-    }
+    if namespace.is_empty() { name.into() } else { format!("{namespace}/{name}").into() }
 }
 
 /// Whether what is stored can be shown as it is.

@@ -180,10 +180,7 @@ pub struct Rule {
 impl Schema {
     /// The schema of a map's or struct's field, if the field is known.
     pub fn field(&self, name: &str) -> Option<&Schema> {
-        self.properties
-            .get(name)
-            .or(self.additional.as_deref())
-            .map(Node::get)
+        self.properties.get(name).or(self.additional.as_deref()).map(Node::get)
     }
 
     /// The schema of a list's elements.
@@ -193,9 +190,6 @@ impl Schema {
 
     /// A schema that accepts anything and keeps all of it.
     pub fn anything() -> Self {
-        Self {
-            preserve_unknown: true,
-            ..Self::default()
-        }
+        Self { preserve_unknown: true, ..Self::default() }
     }
 }

@@ -35,13 +35,7 @@ pub(crate) async fn run(
         };
         match accepted {
             Ok((stream, peer)) => {
-                tokio::spawn(connection(
-                    stream,
-                    peer,
-                    acceptor.clone(),
-                    service.clone(),
-                    graceful.watcher(),
-                ));
+                tokio::spawn(connection(stream, peer, acceptor.clone(), service.clone(), graceful.watcher()));
             }
             // Out of file descriptors, most likely: those that are open must end first.
             Err(cause) => {
@@ -73,15 +67,11 @@ async fn connection(
         Err(_) => return tracing::debug!(%peer, "a TLS handshake took too long"),
     };
     let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
-    let caller = certificate
-        .and_then(|der| User::from_certificate(der))
-        .map(Arc::new);
+    let caller = certificate.and_then(|der| User::from_certificate(der)).map(Arc::new);
     let service = TowerToHyperService::new(service.with_caller(caller));
     let mut builder = Builder::new(TokioExecutor::new());
     builder.http2().max_concurrent_streams(1000);
-    let connection = builder
-        .serve_connection(TokioIo::new(stream), service)
-        .into_owned();
+    let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
     if let Err(cause) = watcher.watch(connection).await {
         tracing::debug!(%peer, %cause, "a connection ended early");
     }

@@ -40,12 +40,7 @@ pub type ApiResult<T> = Result<T, ApiError>;
 
 impl ApiError {
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self {
-            code,
-            reason,
-            message: message.into(),
-            details: None,
-        }
+        Self { code, reason, message: message.into(), details: None }
     }
 
     fn about(mut self, group: &str, kind: &str, name: &str) -> Self {
@@ -60,11 +55,7 @@ impl ApiError {
 
     fn with_cause(mut self, reason: &'static str, message: impl Into<String>, field: &str) -> Self {
         let details = self.details.get_or_insert_default();
-        details.causes.push(Cause {
-            reason,
-            message: message.into(),
-            field: field.into(),
-        });
+        details.causes.push(Cause { reason, message: message.into(), field: field.into() });
         self
     }
 
@@ -88,10 +79,22 @@ impl ApiError {
         Self::new(404, "NotFound", message).about(group, plural, name)
     }
 
-    /// The URL names nothing that is served here. The one error that is plain text on the wire: clients then say
+    /// The URL names no group and version that is served here. The one error that is plain text on the wire: clients then say
     /// themselves what they were looking for.
     pub fn no_such_resource() -> Self {
         Self::new(404, "", "404 page not found")
+    }
+
+    /// The group and version are built in, and have no such resource.
+    pub fn not_served() -> Self {
+        let message = "the server could not find the requested resource";
+        Self::new(404, "NotFound", message).about("", "", "")
+    }
+
+    /// The resource is there, and cannot do this.
+    pub fn method_not_supported(group: &str, plural: &str, verb: &str) -> Self {
+        let message = format!("{verb} is not supported on resources of kind {:?}", qualified(plural, group));
+        Self::new(405, "MethodNotAllowed", message).about(group, plural, "")
     }
 
     pub fn method_not_allowed() -> Self {
@@ -99,8 +102,15 @@ impl ApiError {
         Self::new(405, "MethodNotAllowed", message).about("", "", "")
     }
 
-    pub fn not_acceptable(accepted: &str) -> Self {
-        let message = format!("only the following media types are accepted: {accepted}");
+    /// The client reads none of the formats in which objects are written.
+    pub fn no_such_representation() -> Self {
+        let message = "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf, application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
+        Self::new(406, "NotAcceptable", message).about("", "", "")
+    }
+
+    /// The client reads the format, but wants something else in it.
+    pub fn not_acceptable() -> Self {
+        let message = "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf";
         Self::new(406, "NotAcceptable", message)
     }
 
@@ -110,10 +120,8 @@ impl ApiError {
     }
 
     pub fn conflict(group: &str, plural: &str, name: &str, why: impl fmt::Display) -> Self {
-        let message = format!(
-            "Operation cannot be fulfilled on {} {name:?}: {why}",
-            qualified(plural, group)
-        );
+        let message =
+            format!("Operation cannot be fulfilled on {} {name:?}: {why}", qualified(plural, group));
         Self::new(409, "Conflict", message).about(group, plural, name)
     }
 
@@ -157,11 +165,9 @@ impl ApiError {
             })
             .collect();
         message.push_str(&blocks.join("\n"));
-        conflicts
-            .iter()
-            .fold(Self::new(409, "Conflict", message), |error, (manager, field)| {
-                error.with_cause("FieldManagerConflict", manager.clone(), field)
-            })
+        conflicts.iter().fold(Self::new(409, "Conflict", message), |error, (manager, field)| {
+            error.with_cause("FieldManagerConflict", manager.clone(), field)
+        })
     }
 
     /// The requested history is no longer kept.
@@ -170,11 +176,7 @@ impl ApiError {
     }
 
     pub fn too_large() -> Self {
-        Self::new(
-            413,
-            "RequestEntityTooLarge",
-            "Request entity too large: limit is 3145728",
-        )
+        Self::new(413, "RequestEntityTooLarge", "Request entity too large: limit is 3145728")
     }
 
     pub fn unsupported_media_type(accepted: &str) -> Self {
@@ -260,12 +262,7 @@ impl ApiError {
 impl Details {
     pub fn to_value(&self) -> Value {
         let mut out = serde_json::Map::new();
-        let texts = [
-            ("name", &self.name),
-            ("group", &self.group),
-            ("kind", &self.kind),
-            ("uid", &self.uid),
-        ];
+        let texts = [("name", &self.name), ("group", &self.group), ("kind", &self.kind), ("uid", &self.uid)];
         for (key, text) in texts {
             if !text.is_empty() {
                 out.insert(key.into(), json!(text));
@@ -284,11 +281,7 @@ impl Details {
 impl Cause {
     fn to_value(&self) -> Value {
         let mut out = serde_json::Map::new();
-        for (key, text) in [
-            ("reason", self.reason),
-            ("message", &self.message),
-            ("field", &self.field),
-        ] {
+        for (key, text) in [("reason", self.reason), ("message", &self.message), ("field", &self.field)] {
             if !text.is_empty() {
                 out.insert(key.into(), json!(text));
             }
@@ -299,11 +292,7 @@ impl Cause {
 
 /// `plural.group`, or `plural` alone for the core group.
 pub fn qualified(name: &str, group: &str) -> String {
-    if group.is_empty() {
-        name.to_owned()
-    } else {
-        format!("{name}.{group}")
-    }
+    if group.is_empty() { name.to_owned() } else { format!("{name}.{group}") }
 }
 
 /// One field of an object that breaks a rule.
@@ -375,12 +364,7 @@ impl FieldError {
         value: String,
         detail: impl Into<String>,
     ) -> Self {
-        Self {
-            kind,
-            field: field.into(),
-            value,
-            detail: detail.into(),
-        }
+        Self { kind, field: field.into(), value, detail: detail.into() }
     }
 
     /// The message without the field.
@@ -395,8 +379,10 @@ impl FieldError {
             FieldErrorKind::TooMany => "Too many",
             FieldErrorKind::NotFound => "Not found",
         };
-        let shows_value =
-            !matches!(self.kind, FieldErrorKind::Required | FieldErrorKind::Forbidden | FieldErrorKind::TooLong);
+        let shows_value = !matches!(
+            self.kind,
+            FieldErrorKind::Required | FieldErrorKind::Forbidden | FieldErrorKind::TooLong
+        );
         let value = if shows_value { self.value.as_str() } else { "" };
         [head, value, &self.detail].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(": ")
     }

@@ -52,12 +52,7 @@ impl Stored {
             labels: Option<BTreeMap<String, String>>,
         }
         let labelled: Labelled = serde_json::from_slice(&json)?;
-        Ok(Self {
-            revision,
-            key,
-            json,
-            labels: labelled.metadata.labels.unwrap_or_default(),
-        })
+        Ok(Self { revision, key, json, labels: labelled.metadata.labels.unwrap_or_default() })
     }
 
     /// The object as a value of the caller's own.
@@ -177,12 +172,7 @@ struct Shared {
 
 impl Shared {
     fn feed(&self, place: &Place) -> Arc<Feed> {
-        if let Some(feed) = self
-            .feeds
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(place)
-        {
+        if let Some(feed) = self.feeds.read().unwrap_or_else(PoisonError::into_inner).get(place) {
             return feed.clone();
         }
         let mut feeds = self.feeds.write().unwrap_or_else(PoisonError::into_inner);
@@ -256,9 +246,7 @@ impl Store {
     pub async fn commit(&self, write: Write) -> Result<Arc<Stored>, WriteError> {
         let (reply, answer) = oneshot::channel();
         let stopped = || WriteError::Failed("the store has stopped".into());
-        self.requests
-            .send(Request { write, reply })
-            .map_err(|_| stopped())?;
+        self.requests.send(Request { write, reply }).map_err(|_| stopped())?;
         answer.await.map_err(|_| stopped())?
     }
 

@@ -87,10 +87,7 @@ fn render_at(
 
 /// `PartialObjectMetadata` of an object.
 pub fn partial_metadata(object: &Value) -> Value {
-    let metadata = object
-        .get("metadata")
-        .cloned()
-        .unwrap_or_else(|| Value::Object(Map::new()));
+    let metadata = object.get("metadata").cloned().unwrap_or_else(|| Value::Object(Map::new()));
     json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
 }
 
@@ -135,13 +132,11 @@ fn columns_of(kind: &Kind) -> Vec<Column> {
 }
 
 fn definition(column: &Column) -> Value {
-    let description = if column.description.is_empty() {
-        format!(
-            "Custom resource definition column (in JSONPath format): {}",
-            column.path
-        )
-    } else {
-        column.description.clone()
+    let description = match column.description.as_str() {
+        "" if column.format == "name" => NAME_DESCRIPTION.to_owned(),
+        "" if column.path.is_empty() => AGE_DESCRIPTION.to_owned(),
+        "" => format!("Custom resource definition column (in JSONPath format): {}", column.path),
+        given => given.to_owned(),
     };
     json!({
         "name": column.name, "type": column.kind, "format": column.format,

@@ -38,11 +38,7 @@ type History = BTreeMap<String, Vec<Option<u64>>>;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_acknowledged_is_lost_and_no_event_is_missed() {
     let mut given = std::env::var("GODWIT_CRASH").unwrap_or_default();
-    let mut server = Server::start(Options {
-        durable: true,
-        history: Some(100_000),
-    })
-    .await;
+    let mut server = Server::start(Options { durable: true, history: Some(100_000) }).await;
     if given.is_empty() {
         if !server.is_embedded() {
             println!("NOT RUN: only the embedded server is killed fifty times");
@@ -50,33 +46,19 @@ async fn nothing_acknowledged_is_lost_and_no_event_is_missed() {
         }
         given = "10000,50,1".into();
     }
-    let numbers: Vec<u64> = given
-        .split(',')
-        .map(|number| number.parse().expect("GODWIT_CRASH=WRITES,KILLS,SEED"))
-        .collect();
-    let [writes, kills, seed] = numbers[..] else {
-        panic!("GODWIT_CRASH=WRITES,KILLS,SEED")
-    };
+    let numbers: Vec<u64> =
+        given.split(',').map(|number| number.parse().expect("GODWIT_CRASH=WRITES,KILLS,SEED")).collect();
+    let [writes, kills, seed] = numbers[..] else { panic!("GODWIT_CRASH=WRITES,KILLS,SEED") };
     println!("{writes} writes, {kills} kills, seed {seed}");
 
-    let world = World {
-        remembers: server.is_embedded(),
-        ..World::default()
-    };
+    let world = World { remembers: server.is_embedded(), ..World::default() };
     let client = server.client().await;
     let http = Http::new(client.clone());
     let from = version(&http.get(MAPS).await.ok());
     let test = async {
         let writing = async {
-            let writer = |number| {
-                write(
-                    number,
-                    seed,
-                    writes / WRITERS as u64,
-                    Http::new(client.clone()),
-                    &world,
-                )
-            };
+            let writer =
+                |number| write(number, seed, writes / WRITERS as u64, Http::new(client.clone()), &world);
             let histories = futures::future::join_all((0..WRITERS).map(writer)).await;
             http.post(MAPS, &config_map(END, 0)).await.ok();
             histories.into_iter().flatten().collect::<History>()
@@ -90,9 +72,7 @@ async fn nothing_acknowledged_is_lost_and_no_event_is_missed() {
         runtime.assert_true("the watcher of kube-runtime", &truth);
         truth
     };
-    let truth = tokio::time::timeout(Duration::from_mins(5), test)
-        .await
-        .expect("an end within five minutes");
+    let truth = tokio::time::timeout(Duration::from_mins(5), test).await.expect("an end within five minutes");
     let changes: usize = truth.values().map(Vec::len).sum();
     println!("{changes} changes of {} objects", truth.len());
 }
@@ -112,13 +92,7 @@ struct World {
 impl World {
     /// Waits for the next start after the given number of them.
     async fn started_after(&self, starts: u64) {
-        let waiting = async {
-            self.starts
-                .subscribe()
-                .wait_for(|now| *now > starts)
-                .await
-                .map(|now| *now)
-        };
+        let waiting = async { self.starts.subscribe().wait_for(|now| *now > starts).await.map(|now| *now) };
         let waited = tokio::time::timeout(Duration::from_mins(1), waiting).await;
         waited
             .expect("a connection breaks only when the server is killed")
@@ -136,10 +110,7 @@ async fn kill(server: &mut Server, writes: u64, kills: u64, seed: u64, world: &W
     for number in 0..kills {
         let when = number * share + random.u64(1..=share);
         let mut acknowledged = world.acknowledged.subscribe();
-        acknowledged
-            .wait_for(|count| *count >= when)
-            .await
-            .expect("the world outlives its parts");
+        acknowledged.wait_for(|count| *count >= when).await.expect("the world outlives its parts");
         // Somewhere within a write, and not always right after one.
         tokio::time::sleep(Duration::from_micros(random.u64(0..3000))).await;
         server.kill().await;
@@ -179,9 +150,7 @@ async fn write(number: usize, seed: u64, share: u64, http: Http, world: &World) 
             0..2 => (Method::DELETE, format!("{MAPS}/{name}"), None),
             _ => (Method::PUT, format!("{MAPS}/{name}"), Some(sequence)),
         };
-        let body = wanted
-            .map(|sequence| config_map(&name, sequence).to_string())
-            .unwrap_or_default();
+        let body = wanted.map(|sequence| config_map(&name, sequence).to_string()).unwrap_or_default();
         let starts = world.starts();
         let headers = [("content-type", "application/json")];
         let Ok(reply) = http.try_send(method.clone(), &path, &headers, body).await else {
@@ -193,10 +162,7 @@ async fn write(number: usize, seed: u64, share: u64, http: Http, world: &World) 
         if wanted.is_some() {
             let version = version(&answer);
             let before = mine.last_version;
-            assert!(
-                version > before,
-                "{method} {path}: version {version} after {before}"
-            );
+            assert!(version > before, "{method} {path}: version {version} after {before}");
             mine.last_version = version;
             world.newest.fetch_max(version, Ordering::SeqCst);
         }
@@ -211,19 +177,11 @@ async fn write(number: usize, seed: u64, share: u64, http: Http, world: &World) 
 async fn settle(number: usize, http: &Http, world: &World, mine: &mut Mine, doubt: (&str, Option<u64>)) {
     let newest = world.newest.load(Ordering::SeqCst);
     let list = list(http, &format!(",writer%3Dw{number}"), world).await;
-    assert!(
-        version(&list) >= newest,
-        "a list of version {} after {newest} was acknowledged",
-        version(&list)
-    );
+    assert!(version(&list) >= newest, "a list of version {} after {newest} was acknowledged", version(&list));
     let found = contents(&list);
     let (doubted, wanted) = doubt;
     if found.get(doubted) != mine.now.get(doubted) {
-        assert_eq!(
-            found.get(doubted).copied(),
-            wanted,
-            "{doubted} is neither as before nor as wanted"
-        );
+        assert_eq!(found.get(doubted).copied(), wanted, "{doubted} is neither as before nor as wanted");
         mine.done(doubted, wanted);
     }
     assert_eq!(found, mine.now, "writer {number} after a restart");
@@ -262,32 +220,15 @@ impl Seen {
             let seen = self.history.get(name).map(Vec::as_slice).unwrap_or_default();
             if self.relisted {
                 let mut rest = truth.iter();
-                let in_order = seen
-                    .iter()
-                    .all(|change| rest.any(|true_change| true_change == change));
-                assert!(
-                    in_order,
-                    "{who} saw of {name} {seen:?}, but the truth is {truth:?}"
-                );
+                let in_order = seen.iter().all(|change| rest.any(|true_change| true_change == change));
+                assert!(in_order, "{who} saw of {name} {seen:?}, but the truth is {truth:?}");
                 assert_eq!(seen.last(), truth.last(), "{who} does not know the end of {name}");
             } else {
-                let at = truth
-                    .iter()
-                    .zip(seen)
-                    .take_while(|(truth, seen)| truth == seen)
-                    .count();
-                assert_eq!(
-                    &truth[at..],
-                    &seen[at..],
-                    "{who} differs at change {at} of {name}"
-                );
+                let at = truth.iter().zip(seen).take_while(|(truth, seen)| truth == seen).count();
+                assert_eq!(&truth[at..], &seen[at..], "{who} differs at change {at} of {name}");
             }
         }
-        assert_eq!(
-            truth.len(),
-            self.history.len(),
-            "{who} saw objects that nobody wrote"
-        );
+        assert_eq!(truth.len(), self.history.len(), "{who} saw objects that nobody wrote");
     }
 }
 
@@ -310,15 +251,8 @@ async fn watch_plainly(http: Http, mut last: u64, world: &World) -> Seen {
                 assert!(version(object) > last, "after {last}: {event}");
                 last = version(object);
                 let before = seen.history.get(&name(object)).and_then(|history| history.last());
-                assert_eq!(
-                    event["type"] == "ADDED",
-                    !before.is_some_and(Option::is_some),
-                    "{event}"
-                );
-                seen.change(
-                    name(object),
-                    (event["type"] != "DELETED").then(|| sequence(object)),
-                );
+                assert_eq!(event["type"] == "ADDED", !before.is_some_and(Option::is_some), "{event}");
+                seen.change(name(object), (event["type"] != "DELETED").then(|| sequence(object)));
                 if name(object) == END {
                     return seen;
                 }
@@ -364,9 +298,7 @@ async fn watch_with_kube(client: Client, world: &World) -> Seen {
             Ok(watcher::Event::Delete(map)) => seen.change(name(&json(map)), None),
             // It tries again as soon as it is asked, and there may be nobody there yet.
             Err(_) => {
-                tokio::time::timeout(Duration::from_millis(50), world.started_after(starts))
-                    .await
-                    .ok();
+                tokio::time::timeout(Duration::from_millis(50), world.started_after(starts)).await.ok();
             }
         }
     }
@@ -404,15 +336,9 @@ fn name(object: &Value) -> String {
 }
 
 fn sequence(object: &Value) -> u64 {
-    object["data"]["sequence"]
-        .as_str()
-        .and_then(|text| text.parse().ok())
-        .expect("a sequence number")
+    object["data"]["sequence"].as_str().and_then(|text| text.parse().ok()).expect("a sequence number")
 }
 
 fn version(object: &Value) -> u64 {
-    object["metadata"]["resourceVersion"]
-        .as_str()
-        .and_then(|text| text.parse().ok())
-        .expect("a version")
+    object["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok()).expect("a version")
 }

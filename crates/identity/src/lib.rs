@@ -66,42 +66,22 @@ pub struct Authority {
 impl Authority {
     /// A new authority of its own key.
     pub fn generate(name: &str, valid_for: Duration) -> Result<Self, Error> {
-        let failed = |source| Error::Generate {
-            subject: name.to_owned(),
-            source,
-        };
+        let failed = |source| Error::Generate { subject: name.to_owned(), source };
         let key = KeyPair::generate().map_err(failed)?;
-        let mut params = params(
-            &Subject {
-                common_name: name.to_owned(),
-                ..Subject::default()
-            },
-            valid_for,
-        )
-        .map_err(failed)?;
+        let mut params = params(&Subject { common_name: name.to_owned(), ..Subject::default() }, valid_for)
+            .map_err(failed)?;
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![
-            KeyUsagePurpose::KeyCertSign,
-            KeyUsagePurpose::CrlSign,
-            KeyUsagePurpose::DigitalSignature,
-        ];
+        params.key_usages =
+            vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
         let certificate = params.self_signed(&key).map_err(failed)?;
-        let pem = Identity {
-            certificate: certificate.pem(),
-            key: key.serialize_pem(),
-        };
-        Ok(Self {
-            issuer: Issuer::new(params, key),
-            pem,
-        })
+        let pem = Identity { certificate: certificate.pem(), key: key.serialize_pem() };
+        Ok(Self { issuer: Issuer::new(params, key), pem })
     }
 
     /// The authority kept in `directory` (`NAME.crt`, `NAME.key`), made there if it is not.
     pub fn load_or_generate(directory: &Path, name: &str, valid_for: Duration) -> Result<Self, Error> {
-        let (certificate, key) = (
-            directory.join(format!("{name}.crt")),
-            directory.join(format!("{name}.key")),
-        );
+        let (certificate, key) =
+            (directory.join(format!("{name}.crt")), directory.join(format!("{name}.key")));
         if !certificate.exists() || !key.exists() {
             let authority = Self::generate(name, valid_for)?;
             write_private(&key, authority.pem.key.as_bytes())?;
@@ -109,19 +89,11 @@ impl Authority {
             return Ok(authority);
         }
         let read = |path: &Path| {
-            std::fs::read_to_string(path).map_err(|source| Error::File {
-                path: path.display().to_string(),
-                source,
-            })
+            std::fs::read_to_string(path)
+                .map_err(|source| Error::File { path: path.display().to_string(), source })
         };
-        let pem = Identity {
-            certificate: read(&certificate)?,
-            key: read(&key)?,
-        };
-        let failed = |source| Error::Parse {
-            place: directory.display().to_string(),
-            source,
-        };
+        let pem = Identity { certificate: read(&certificate)?, key: read(&key)? };
+        let failed = |source| Error::Parse { place: directory.display().to_string(), source };
         let key = KeyPair::from_pem(&pem.key).map_err(failed)?;
         let issuer = Issuer::from_ca_cert_pem(&pem.certificate, key).map_err(failed)?;
         Ok(Self { issuer, pem })
@@ -134,34 +106,21 @@ impl Authority {
 
     /// A certificate for one who serves, who calls, or who does both.
     pub fn issue(&self, subject: &Subject, valid_for: Duration) -> Result<Identity, Error> {
-        let failed = |source| Error::Generate {
-            subject: subject.common_name.clone(),
-            source,
-        };
+        let failed = |source| Error::Generate { subject: subject.common_name.clone(), source };
         let key = KeyPair::generate().map_err(failed)?;
         let mut params = params(subject, valid_for).map_err(failed)?;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.extended_key_usages = vec![
-            ExtendedKeyUsagePurpose::ServerAuth,
-            ExtendedKeyUsagePurpose::ClientAuth,
-        ];
+        params.extended_key_usages =
+            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         params.use_authority_key_identifier_extension = true;
         let certificate = params.signed_by(&key, &self.issuer).map_err(failed)?;
-        Ok(Identity {
-            certificate: certificate.pem(),
-            key: key.serialize_pem(),
-        })
+        Ok(Identity { certificate: certificate.pem(), key: key.serialize_pem() })
     }
 }
 
 fn params(subject: &Subject, valid_for: Duration) -> Result<CertificateParams, rcgen::Error> {
     let mut params = CertificateParams::new(subject.dns_names.clone())?;
-    params.subject_alt_names.extend(
-        subject
-            .addresses
-            .iter()
-            .map(|address| SanType::IpAddress(*address)),
-    );
+    params.subject_alt_names.extend(subject.addresses.iter().map(|address| SanType::IpAddress(*address)));
     let mut name = DistinguishedName::new();
     name.push(DnType::CommonName, subject.common_name.as_str());
     if let Some(organisation) = &subject.organisation {

@@ -36,11 +36,7 @@ impl Flaky {
             }
         })
         .abort_handle();
-        Self {
-            address,
-            cuts,
-            accepting,
-        }
+        Self { address, cuts, accepting }
     }
 
     /// Cuts every connection that is open now; new ones are welcome.

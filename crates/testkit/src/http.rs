@@ -42,10 +42,7 @@ impl Http {
         body: Bytes,
     ) -> Result<http::Response<Body>, kube::Error> {
         let mut request = Request::builder().method(method).uri(path);
-        if !headers
-            .iter()
-            .any(|(name, _)| name.eq_ignore_ascii_case("user-agent"))
-        {
+        if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("user-agent")) {
             request = request.header("user-agent", USER_AGENT);
         }
         for (name, value) in headers {
@@ -65,11 +62,7 @@ impl Http {
     ) -> Result<Reply, kube::Error> {
         let response = self.open(method, path, headers, body.into()).await?;
         let (head, body) = response.into_parts();
-        Ok(Reply {
-            status: head.status,
-            headers: head.headers,
-            body: body.collect().await?.to_bytes(),
-        })
+        Ok(Reply { status: head.status, headers: head.headers, body: body.collect().await?.to_bytes() })
     }
 
     pub async fn send(
@@ -113,9 +106,7 @@ impl Http {
 
     /// Opens a watch; returns when the headers of the answer are there.
     pub async fn watch(&self, path: &str) -> Watch {
-        self.try_watch(path, &[])
-            .await
-            .unwrap_or_else(|error| panic!("watch {path} got no answer: {error}"))
+        self.try_watch(path, &[]).await.unwrap_or_else(|error| panic!("watch {path} got no answer: {error}"))
     }
 
     pub async fn try_watch(&self, path: &str, headers: &[(&str, &str)]) -> Result<Watch, kube::Error> {
@@ -168,10 +159,7 @@ impl Reply {
     }
 
     pub fn header(&self, name: &str) -> &str {
-        self.headers
-            .get(name)
-            .and_then(|value| value.to_str().ok())
-            .unwrap_or_default()
+        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
 }
 

@@ -48,9 +48,7 @@ impl Leash {
             .expect("/bin/sh starts");
         let mut pid = String::new();
         let stdout = holder.stdout.take().expect("stdout is piped");
-        BufReader::new(stdout)
-            .read_line(&mut pid)
-            .expect("the holder says which process it started");
+        BufReader::new(stdout).read_line(&mut pid).expect("the holder says which process it started");
         let pid = pid.trim().parse().expect("the holder says a pid");
         let pipe = holder.stdin.take();
         Self { holder, pipe, pid }
@@ -91,8 +89,5 @@ impl Drop for Leash {
 pub fn ended(pid: u32) -> bool {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    threads <= 1
-        && stat
-            .rsplit_once(") ")
-            .is_none_or(|(_, rest)| rest.starts_with('Z'))
+    threads <= 1 && stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z'))
 }

@@ -69,14 +69,7 @@ impl Server {
     }
 
     pub async fn start_engine(engine: Engine, options: Options) -> Self {
-        let mut server = Self {
-            dir: PathBuf::new(),
-            engine,
-            options,
-            leash: None,
-            renewed: None,
-            port: 0,
-        };
+        let mut server = Self { dir: PathBuf::new(), engine, options, leash: None, renewed: None, port: 0 };
         if server.engine == Engine::Embedded {
             binary(); // before there is a directory that nobody would delete
         }
@@ -140,10 +133,7 @@ impl Server {
             Identity::Admin => {}
             Identity::Anonymous => config.auth_info = AuthInfo::default(),
             Identity::Token(token) => {
-                config.auth_info = AuthInfo {
-                    token: Some(token.into()),
-                    ..AuthInfo::default()
-                }
+                config.auth_info = AuthInfo { token: Some(token.into()), ..AuthInfo::default() }
             }
         }
         Http::new(Client::try_from(config).expect("a client of the identity"))
@@ -152,10 +142,7 @@ impl Server {
     /// Where it listens.
     pub async fn address(&self) -> SocketAddr {
         let url = self.config().await.cluster_url;
-        let host = url
-            .host()
-            .expect("a server has a host")
-            .replace("localhost", "127.0.0.1");
+        let host = url.host().expect("a server has a host").replace("localhost", "127.0.0.1");
         let port = url.port_u16().unwrap_or(443);
         SocketAddr::new(host.parse().expect("a server on an address"), port)
     }
@@ -173,10 +160,7 @@ impl Server {
     async fn renew(&mut self, signal: Signal) {
         match self.engine {
             Engine::Embedded => {
-                assert!(
-                    self.options.durable,
-                    "a server without a disk has nothing to come back with"
-                );
+                assert!(self.options.durable, "a server without a disk has nothing to come back with");
                 self.leash.take().expect("it runs").stop(signal).await;
                 self.launch_embedded().await;
             }
@@ -200,8 +184,7 @@ impl Server {
             command.extend(["--history".into(), events.to_string()]);
         }
         let leash = Leash::start(&self.dir, &self.dir.join("log"), &command);
-        self.ready(&leash, async || Kubeconfig::read_from(&kubeconfig).is_ok())
-            .await;
+        self.ready(&leash, async || Kubeconfig::read_from(&kubeconfig).is_ok()).await;
         self.leash = Some(leash);
     }
 
@@ -210,29 +193,13 @@ impl Server {
     }
 
     async fn launch_kubernetes(&mut self) {
-        let script = std::env::var_os("GODWIT_CONTROL_PLANE").map_or_else(
-            || workspace().join("tools/kubernetes/control-plane"),
-            PathBuf::from,
-        );
-        let (script, plane) = (
-            script.display().to_string(),
-            self.control_plane().display().to_string(),
-        );
+        let script = std::env::var_os("GODWIT_CONTROL_PLANE")
+            .map_or_else(|| workspace().join("tools/kubernetes/control-plane"), PathBuf::from);
+        let (script, plane) = (script.display().to_string(), self.control_plane().display().to_string());
         let up = self.dir.join("up");
         let hold = format!("touch '{}' && exec sleep infinity", up.display());
-        let command = [
-            &script,
-            "run",
-            &plane,
-            "--",
-            "setpriv",
-            "--pdeathsig",
-            "KILL",
-            "sh",
-            "-c",
-            &hold,
-        ]
-        .map(str::to_owned);
+        let command = [&script, "run", &plane, "--", "setpriv", "--pdeathsig", "KILL", "sh", "-c", &hold]
+            .map(str::to_owned);
         let leash = Leash::start(&self.dir, &self.dir.join("log"), &command);
         self.ready(&leash, async || up.exists()).await;
         self.leash = Some(leash);
@@ -241,21 +208,13 @@ impl Server {
     /// The script knows no restart: its kube-apiserver is killed, and started anew with the same arguments. Never asked to end: it
     /// would wait a minute for its open watches, and its state is etcd's anyway.
     async fn renew_kubernetes(&mut self) {
-        let pid = self
-            .renewed
-            .as_ref()
-            .map_or_else(|| self.kube_apiserver(), Leash::pid);
+        let pid = self.renewed.as_ref().map_or_else(|| self.kube_apiserver(), Leash::pid);
         let command = arguments(pid);
         if let Some(leash) = self.renewed.take() {
             leash.stop(Signal::Kill).await;
         } else {
-            let killed = std::process::Command::new("kill")
-                .args(["-KILL", &pid.to_string()])
-                .status();
-            assert!(
-                killed.is_ok_and(|status| status.success()),
-                "kube-apiserver could not be killed"
-            );
+            let killed = std::process::Command::new("kill").args(["-KILL", &pid.to_string()]).status();
+            assert!(killed.is_ok_and(|status| status.success()), "kube-apiserver could not be killed");
             eventually("the end of kube-apiserver", async || ended(pid).then_some(())).await;
         }
         let leash = Leash::start(Path::new(""), &self.dir.join("log"), &command);
@@ -315,10 +274,7 @@ pub async fn eventually<T>(what: &str, ask: impl AsyncFn() -> Option<T>) -> T {
 
 fn workspace() -> PathBuf {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
-    crates
-        .and_then(Path::parent)
-        .expect("crates/testkit has two parents")
-        .to_owned()
+    crates.and_then(Path::parent).expect("crates/testkit has two parents").to_owned()
 }
 
 /// The `godwit` binary of this test's profile, which must not be older than what it is made of.
@@ -333,11 +289,7 @@ fn binary() -> PathBuf {
     let built = built.unwrap_or_else(|_| panic!("no {}: cargo build -p godwit", binary.display()));
     for sources in ["bin/godwit/src", "crates/apiserver/src"] {
         let newest = newest(&workspace().join(sources));
-        assert!(
-            newest <= built,
-            "{} is older than {sources}: cargo build -p godwit",
-            binary.display()
-        );
+        assert!(newest <= built, "{} is older than {sources}: cargo build -p godwit", binary.display());
     }
     binary
 }

@@ -41,9 +41,7 @@ impl Webhook {
         let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .and_then(|config| {
-                config
-                    .with_no_client_auth()
-                    .with_single_cert(vec![certificate.der().clone()], private)
+                config.with_no_client_auth().with_single_cert(vec![certificate.der().clone()], private)
             })
             .expect("a TLS configuration");
         let acceptor = TlsAcceptor::from(Arc::new(config));
@@ -71,12 +69,7 @@ impl Webhook {
             }
         })
         .abort_handle();
-        Self {
-            url,
-            ca_bundle: BASE64_STANDARD.encode(certificate.pem()),
-            asked,
-            serving,
-        }
+        Self { url, ca_bundle: BASE64_STANDARD.encode(certificate.pem()), asked, serving }
     }
 
     /// For the `clientConfig` of a webhook configuration.
@@ -95,15 +88,8 @@ async fn review(
     answer: &Arc<Answer>,
     record: &Mutex<Vec<Value>>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
-    let body = request
-        .into_body()
-        .collect()
-        .await
-        .map(http_body_util::Collected::to_bytes);
-    let review: Value = body
-        .ok()
-        .and_then(|body| serde_json::from_slice(&body).ok())
-        .unwrap_or_default();
+    let body = request.into_body().collect().await.map(http_body_util::Collected::to_bytes);
+    let review: Value = body.ok().and_then(|body| serde_json::from_slice(&body).ok()).unwrap_or_default();
     let asked = &review["request"];
     record.lock().expect("no answer panicked").push(asked.clone());
     let mut response = answer(asked);

@@ -12,8 +12,21 @@ use serde_json::Value;
 /// Licences that go with Apache-2.0 in a binary that we hand out. MPL binds the files that are under it, which we take as
 /// they are; ours it leaves alone.
 const LICENCES: [&str; 15] = [
-    "0BSD", "Apache-2.0", "Apache-2.0 WITH LLVM-exception", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0",
-    "CDLA-Permissive-2.0", "ISC", "MIT", "MPL-2.0+", "NCSA", "Unicode-3.0", "Unlicense", "Zlib", "MIT-0",
+    "0BSD",
+    "Apache-2.0",
+    "Apache-2.0 WITH LLVM-exception",
+    "BSD-2-Clause",
+    "BSD-3-Clause",
+    "BSL-1.0",
+    "CDLA-Permissive-2.0",
+    "ISC",
+    "MIT",
+    "MPL-2.0+",
+    "NCSA",
+    "Unicode-3.0",
+    "Unlicense",
+    "Zlib",
+    "MIT-0",
 ];
 
 /// Crates that we do not take, and why.
@@ -25,7 +38,11 @@ const BANNED: [(&str, &str); 4] = [
 ];
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("crates/testkit is two below the root").to_owned()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .ancestors()
+        .nth(2)
+        .expect("crates/testkit is two below the root")
+        .to_owned()
 }
 
 fn read(path: &str) -> String {
@@ -34,7 +51,13 @@ fn read(path: &str) -> String {
 
 fn metadata() -> Value {
     let cargo = Command::new(env!("CARGO"))
-        .args(["metadata", "--format-version=1", "--locked", "--offline", "--filter-platform=x86_64-unknown-linux-gnu"])
+        .args([
+            "metadata",
+            "--format-version=1",
+            "--locked",
+            "--offline",
+            "--filter-platform=x86_64-unknown-linux-gnu",
+        ])
         .current_dir(root())
         .output()
         .expect("cargo runs");
@@ -82,7 +105,10 @@ fn the_crate_map_is_the_workspace_and_dependencies_point_down() {
             }
             let dependency = dependency["name"].as_str().expect("a dependency has a name");
             if let (Some(own), Some(other)) = (layers.get(*crate_name), layers.get(dependency)) {
-                assert!(other < own, "{crate_name} (layer {own}) depends on {dependency} (layer {other}): dependencies point down");
+                assert!(
+                    other < own,
+                    "{crate_name} (layer {own}) depends on {dependency} (layer {other}): dependencies point down"
+                );
             }
         }
     }
@@ -110,7 +136,10 @@ fn banned_crates_are_not_used() {
         .filter_map(|node| node["id"].as_str()?.rsplit('#').next()?.split('@').next())
         .collect();
     for (banned, why) in BANNED {
-        assert!(!used.contains(banned), "{banned} is in the tree: {why}; cargo tree -i {banned} shows who wants it");
+        assert!(
+            !used.contains(banned),
+            "{banned} is in the tree: {why}; cargo tree -i {banned} shows who wants it"
+        );
     }
 }
 
@@ -123,7 +152,10 @@ fn documents_name_commands_that_exist() {
         let text = read(document);
         let commands = text.split(['\n', '`']).map(str::trim).filter_map(|line| line.strip_prefix("make "));
         for target in commands.filter_map(|rest| rest.split_whitespace().next()) {
-            assert!(targets.contains(target), "{document} says `make {target}`, which the Makefile does not know");
+            assert!(
+                targets.contains(target),
+                "{document} says `make {target}`, which the Makefile does not know"
+            );
         }
     }
     let ci = read(".ci/run");
@@ -134,9 +166,12 @@ fn documents_name_commands_that_exist() {
 fn documents_name_files_that_exist() {
     for document in ["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md"] {
         let text = read(document);
-        let mentioned = text.split('`').skip(1).step_by(2).map(|path| path.split("/**").next().unwrap_or(path));
+        let mentioned =
+            text.split('`').skip(1).step_by(2).map(|path| path.split("/**").next().unwrap_or(path));
         let ours = ["bin/", "crates/", "deploy/", "tests/", "tools/", "bench/", "fuzz/"];
-        for path in mentioned.filter(|path| ours.iter().any(|folder| path.starts_with(folder)) && !path.contains(' ')) {
+        for path in
+            mentioned.filter(|path| ours.iter().any(|folder| path.starts_with(folder)) && !path.contains(' '))
+        {
             assert!(root().join(path).exists(), "{document} mentions {path}, which is not there");
         }
     }
@@ -146,6 +181,10 @@ fn documents_name_files_that_exist() {
 fn ports_are_documented_where_they_are_used() {
     let ports = read("ARCHITECTURE.md").split("## Ports").nth(1).expect("a table of ports").to_owned();
     let program = read("bin/godwit/src/apiserver.rs");
-    let default = program.split("default_value_t = ").nth(1).and_then(|rest| rest.split(',').next()).expect("a default port");
+    let default = program
+        .split("default_value_t = ")
+        .nth(1)
+        .and_then(|rest| rest.split(',').next())
+        .expect("a default port");
     assert!(ports.contains(&format!("| {default} |")), "ARCHITECTURE.md does not list port {default}");
 }

@@ -147,11 +147,7 @@ string_enum! {
     status = "NodeNetworkStatus",
     derive = "PartialEq",
     doc = "What became of a cluster network on one node.",
-    printcolumn(
-        name = "CLUSTERNETWORK",
-        type_ = "string",
-        json_path = ".status.clusterNetwork"
-    ),
+    printcolumn(name = "CLUSTERNETWORK", type_ = "string", json_path = ".status.clusterNetwork"),
     printcolumn(name = "VLANCONFIG", type_ = "string", json_path = ".status.vlanConfig"),
     printcolumn(name = "NODE", type_ = "string", json_path = ".status.node"),
     printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp")

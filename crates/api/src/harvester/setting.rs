@@ -41,11 +41,7 @@ pub struct SettingBody {
 impl SettingBody {
     /// The value that holds.
     pub fn effective_value(&self) -> &str {
-        if self.value.is_empty() {
-            &self.default
-        } else {
-            &self.value
-        }
+        if self.value.is_empty() { &self.default } else { &self.value }
     }
 }
 

@@ -36,10 +36,7 @@ pub struct Devices {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub autoattach_mem_balloon: Option<bool>,
     /// One queue a vCPU for each vNIC. Default false.
-    #[serde(
-        rename = "networkInterfaceMultiqueue",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(rename = "networkInterfaceMultiqueue", skip_serializing_if = "Option::is_none")]
     pub network_interface_multi_queue: Option<bool>,
     /// A source of randomness.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -375,10 +375,7 @@ impl KubeVirtSpec {
     /// The network that carries migrations inside the cluster, whichever spelling was used; none: the pod network.
     pub fn migration_network(&self) -> Option<&str> {
         let configuration = self.configuration.as_ref()?;
-        let flat = configuration
-            .migrations
-            .as_ref()
-            .and_then(|migrations| migrations.network.as_deref());
+        let flat = configuration.migrations.as_ref().and_then(|migrations| migrations.network.as_deref());
         flat.filter(|network| !network.is_empty()).or_else(|| {
             let roles = &configuration.network.as_ref()?.roles;
             let role = roles.iter().find(|role| role.role == NetworkPurpose::Migration)?;
@@ -389,16 +386,11 @@ impl KubeVirtSpec {
     /// The network on which other clusters are reached; none: the same as for other traffic of the gateway.
     pub fn cross_cluster_network(&self) -> Option<&str> {
         let migrations = self.configuration.as_ref()?.migrations.as_ref()?;
-        migrations
-            .cross_cluster_network
-            .as_deref()
-            .filter(|network| !network.is_empty())
+        migrations.cross_cluster_network.as_deref().filter(|network| !network.is_empty())
     }
 
     /// The port on which other clusters are served. The schema admits five digits; more than 65535 is an error here.
     pub fn synchronization_port(&self) -> Result<u16, std::num::ParseIntError> {
-        self.synchronization_port
-            .as_deref()
-            .map_or(Ok(ports::SYNCHRONIZATION), str::parse)
+        self.synchronization_port.as_deref().map_or(Ok(ports::SYNCHRONIZATION), str::parse)
     }
 }

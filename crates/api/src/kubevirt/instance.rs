@@ -96,9 +96,7 @@ impl VirtualMachineInstanceSpec {
 
     /// The network that a vNIC is plugged into; none: the pod network of the short spelling.
     pub fn network_of(&self, interface: &Interface) -> Option<&Network> {
-        self.networks
-            .iter()
-            .find(|network| network.name == interface.name)
+        self.networks.iter().find(|network| network.name == interface.name)
     }
 }
 

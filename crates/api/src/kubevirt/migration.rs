@@ -241,9 +241,7 @@ impl MigrationProgress {
     /// The sample, and what it comes to for people.
     pub fn new(sample: ProgressSample) -> Self {
         let arrived = u128::from(sample.total_bytes.saturating_sub(sample.remaining_bytes));
-        let percent = (arrived * 100)
-            .checked_div(u128::from(sample.total_bytes))
-            .unwrap_or(0);
+        let percent = (arrived * 100).checked_div(u128::from(sample.total_bytes)).unwrap_or(0);
         Self {
             percent: u8::try_from(percent).unwrap_or(100),
             rate: format!("{}/s", readable_bytes(sample.bytes_per_second)),
@@ -256,9 +254,7 @@ impl MigrationProgress {
 fn readable_bytes(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     let magnitude = bytes.checked_ilog2().unwrap_or(0) / 10;
-    let Some(unit) = usize::try_from(magnitude)
-        .ok()
-        .and_then(|index| UNITS.get(index.checked_sub(1)?))
+    let Some(unit) = usize::try_from(magnitude).ok().and_then(|index| UNITS.get(index.checked_sub(1)?))
     else {
         return format!("{bytes} B");
     };
@@ -288,20 +284,13 @@ mod tests {
 
     #[test]
     fn a_guest_that_grows_is_never_less_than_nothing() {
-        let sample = ProgressSample {
-            total_bytes: 10,
-            remaining_bytes: 20,
-            ..ProgressSample::default()
-        };
+        let sample = ProgressSample { total_bytes: 10, remaining_bytes: 20, ..ProgressSample::default() };
         assert_eq!(MigrationProgress::new(sample).percent, 0);
     }
 
     #[test]
     fn two_phases_are_final() {
-        let ends: Vec<_> = MigrationPhase::ALL
-            .iter()
-            .filter(|phase| phase.is_final())
-            .collect();
+        let ends: Vec<_> = MigrationPhase::ALL.iter().filter(|phase| phase.is_final()).collect();
         assert_eq!(ends, [&MigrationPhase::Succeeded, &MigrationPhase::Failed]);
     }
 }

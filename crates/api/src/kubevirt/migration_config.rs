@@ -77,10 +77,7 @@ pub struct MigrationConfiguration {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decentralized_live_migration_datapath: Option<Datapath>,
     /// Give the target pod the SELinux level of the source. Default true.
-    #[serde(
-        rename = "matchSELinuxLevelOnMigration",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(rename = "matchSELinuxLevelOnMigration", skip_serializing_if = "Option::is_none")]
     pub match_se_linux_level_on_migration: Option<bool>,
 }
 
@@ -107,10 +104,7 @@ string_enum! {
 impl MigrationConfiguration {
     /// How bytes get to another cluster.
     pub fn datapath(&self) -> Datapath {
-        let gateway = self
-            .cross_cluster_network
-            .as_ref()
-            .is_some_and(|network| !network.is_empty());
+        let gateway = self.cross_cluster_network.as_ref().is_some_and(|network| !network.is_empty());
         self.decentralized_live_migration_datapath.unwrap_or(if gateway {
             Datapath::Proxy
         } else {
@@ -142,10 +136,7 @@ string_enum! {
 /// of the cluster's settings never reaches a move on its way. Fields mean what they mean in the `KubeVirt` object.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
-#[allow(
-    clippy::struct_excessive_bools,
-    reason = "the switches are KubeVirt's and independent of each other"
-)]
+#[allow(clippy::struct_excessive_bools, reason = "the switches are KubeVirt's and independent of each other")]
 pub struct MigrationOptions {
     pub node_drain_taint_key: String,
     pub parallel_outbound_migrations_per_node: u32,
@@ -204,10 +195,8 @@ impl MigrationOptions {
         let no_policy = MigrationPolicySpec::default();
         let policy = policy.unwrap_or(&no_policy);
 
-        let allow_post_copy = policy
-            .allow_post_copy
-            .or(cluster.allow_post_copy)
-            .unwrap_or(defaults.allow_post_copy);
+        let allow_post_copy =
+            policy.allow_post_copy.or(cluster.allow_post_copy).unwrap_or(defaults.allow_post_copy);
         Self {
             node_drain_taint_key: cluster
                 .node_drain_taint_key
@@ -292,10 +281,7 @@ mod tests {
         let options = MigrationOptions::effective(Some(&cluster), Some(&policy));
         assert_eq!(options.bandwidth().unwrap().unwrap().get(), 4 << 30);
         assert!(options.allow_post_copy);
-        assert!(
-            options.allow_workload_disruption,
-            "follows allowPostCopy when nobody sets it"
-        );
+        assert!(options.allow_workload_disruption, "follows allowPostCopy when nobody sets it");
         assert_eq!(options.completion_timeout_per_gib, 20);
         assert_eq!(options.network, None, "an empty name is no network");
     }

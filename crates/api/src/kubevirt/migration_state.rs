@@ -98,16 +98,10 @@ pub struct MigrationState {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_state: Option<TargetState>,
     /// Claim with the persistent state of the VM's devices, at the source.
-    #[serde(
-        rename = "sourcePersistentStatePVCName",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(rename = "sourcePersistentStatePVCName", skip_serializing_if = "Option::is_none")]
     pub source_persistent_state_pvc_name: Option<String>,
     /// Claim with the persistent state of the VM's devices, at the target.
-    #[serde(
-        rename = "targetPersistentStatePVCName",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(rename = "targetPersistentStatePVCName", skip_serializing_if = "Option::is_none")]
     pub target_persistent_state_pvc_name: Option<String>,
 }
 

@@ -72,8 +72,7 @@ impl Interface {
 
     /// The Ethernet address that the user chose.
     pub fn requested_mac(&self) -> Option<MacAddress> {
-        self.mac_address
-            .or_else(|| self.mac.as_ref().map(|mac| mac.address))
+        self.mac_address.or_else(|| self.mac.as_ref().map(|mac| mac.address))
     }
 
     /// The device that the guest sees.
@@ -130,12 +129,8 @@ pub enum ModelField {
 /// A structural schema has one type a field, so a field that is a string or an object has none; the enumeration of
 /// both spellings keeps it as strict as one.
 fn model_schema(_: &mut SchemaGenerator) -> Schema {
-    let names = InterfaceModel::ALL
-        .iter()
-        .map(|model| serde_json::json!(model.as_str()));
-    let objects = InterfaceModel::ALL
-        .iter()
-        .map(|model| serde_json::json!({ "type": model.as_str() }));
+    let names = InterfaceModel::ALL.iter().map(|model| serde_json::json!(model.as_str()));
+    let objects = InterfaceModel::ALL.iter().map(|model| serde_json::json!({ "type": model.as_str() }));
     let both: Vec<_> = names.chain(objects).collect();
     json_schema!({ "x-kubernetes-preserve-unknown-fields": true, "enum": both })
 }

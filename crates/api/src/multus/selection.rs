@@ -104,9 +104,7 @@ impl FromStr for RequestedAddress {
     type Err = RequestedAddressError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let refused = || RequestedAddressError {
-            text: text.to_owned(),
-        };
+        let refused = || RequestedAddressError { text: text.to_owned() };
         let (address, prefix) = match text.split_once('/') {
             Some((address, prefix)) => (address, Some(prefix)),
             None => (text, None),
@@ -115,20 +113,13 @@ impl FromStr for RequestedAddress {
         let longest = if address.is_ipv4() { 32 } else { 128 };
         let prefix_length = match prefix {
             // `parse` would take "+24".
-            Some(digits) if digits.bytes().all(|byte| byte.is_ascii_digit()) => Some(
-                digits
-                    .parse()
-                    .ok()
-                    .filter(|length| *length <= longest)
-                    .ok_or_else(refused)?,
-            ),
+            Some(digits) if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
+                Some(digits.parse().ok().filter(|length| *length <= longest).ok_or_else(refused)?)
+            }
             Some(_) => return Err(refused()),
             None => None,
         };
-        Ok(Self {
-            address,
-            prefix_length,
-        })
+        Ok(Self { address, prefix_length })
     }
 }
 
@@ -149,9 +140,7 @@ impl Serialize for RequestedAddress {
 
 impl<'de> Deserialize<'de> for RequestedAddress {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?
-            .parse()
-            .map_err(D::Error::custom)
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
     }
 }
 
@@ -261,11 +250,7 @@ pub fn parse_networks(text: &str) -> Result<Vec<NetworkSelection>, SelectionErro
         return Ok(Vec::new());
     }
     // The rule of Multus: a name has none of these.
-    let selections = if text.contains(['[', '{', '"']) {
-        parse_json(text)?
-    } else {
-        parse_short(text)?
-    };
+    let selections = if text.contains(['[', '{', '"']) { parse_json(text)? } else { parse_short(text)? };
     check_together(&selections)?;
     Ok(selections)
 }
@@ -275,9 +260,7 @@ pub fn parse_default_network(text: &str) -> Result<NetworkSelection, SelectionEr
     let mut selections = parse_networks(text)?;
     match (selections.pop(), selections.len()) {
         (Some(only), 0) => Ok(only),
-        (_, others) => Err(SelectionError::NotOne {
-            count: if others == 0 { 0 } else { others + 1 },
-        }),
+        (_, others) => Err(SelectionError::NotOne { count: if others == 0 { 0 } else { others + 1 } }),
     }
 }
 
@@ -306,21 +289,12 @@ impl NetworkSelection {
         let plain = Self::new(self.namespace.as_deref(), &self.name, self.interface.as_deref());
         let sayable = *self == plain
             && is_label(&self.name)
-            && self
-                .interface
-                .as_ref()
-                .is_none_or(|name| !name.contains([',', '@', '[', '{', '"']));
+            && self.interface.as_ref().is_none_or(|name| !name.contains([',', '@', '[', '{', '"']));
         sayable.then(|| {
-            let namespace = self
-                .namespace
-                .as_ref()
-                .map(|namespace| format!("{namespace}/"))
-                .unwrap_or_default();
-            let interface = self
-                .interface
-                .as_ref()
-                .map(|interface| format!("@{interface}"))
-                .unwrap_or_default();
+            let namespace =
+                self.namespace.as_ref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
+            let interface =
+                self.interface.as_ref().map(|interface| format!("@{interface}")).unwrap_or_default();
             format!("{namespace}{}{interface}", self.name)
         })
     }
@@ -337,10 +311,7 @@ fn parse_short_element(element: &str, position: usize) -> Result<NetworkSelectio
     if element.is_empty() {
         return Err(SelectionError::Empty { position });
     }
-    let form = || SelectionError::Form {
-        position,
-        text: element.to_owned(),
-    };
+    let form = || SelectionError::Form { position, text: element.to_owned() };
     let (object, interface) = match element.split_once('@') {
         Some((_, interface)) if interface.contains('@') => return Err(form()),
         Some((object, interface)) => (object.trim(), Some(interface.trim())),
@@ -352,11 +323,7 @@ fn parse_short_element(element: &str, position: usize) -> Result<NetworkSelectio
         None => (None, object),
     };
     if !is_label(name) {
-        return Err(SelectionError::ObjectName {
-            position,
-            field: "name",
-            value: name.to_owned(),
-        });
+        return Err(SelectionError::ObjectName { position, field: "name", value: name.to_owned() });
     }
     check_namespace(namespace, position)?;
     check_interface(interface, position)?;
@@ -397,11 +364,7 @@ struct WrittenSelection {
 fn parse_json(text: &str) -> Result<Vec<NetworkSelection>, SelectionError> {
     let written: Vec<WrittenSelection> =
         serde_json::from_str(text).map_err(|source| SelectionError::Json { source })?;
-    written
-        .into_iter()
-        .zip(1..)
-        .map(|(written, position)| written.validated(position))
-        .collect()
+    written.into_iter().zip(1..).map(|(written, position)| written.validated(position)).collect()
 }
 
 impl WrittenSelection {
@@ -411,11 +374,7 @@ impl WrittenSelection {
             if is_subdomain(value) {
                 Ok(())
             } else {
-                Err(SelectionError::ObjectName {
-                    position,
-                    field,
-                    value: value.to_owned(),
-                })
+                Err(SelectionError::ObjectName { position, field, value: value.to_owned() })
             }
         };
         named("name", &self.name)?;
@@ -431,26 +390,14 @@ impl WrittenSelection {
         let addresses = self.ips.unwrap_or_default();
         let ips = addresses
             .iter()
-            .map(|text| {
-                text.parse()
-                    .map_err(|source| SelectionError::Address { position, source })
-            })
+            .map(|text| text.parse().map_err(|source| SelectionError::Address { position, source }))
             .collect::<Result<_, _>>()?;
         let mac = given(self.mac)
-            .map(|text| {
-                text.parse()
-                    .map_err(|source| SelectionError::Mac { position, source })
-            })
+            .map(|text| text.parse().map_err(|source| SelectionError::Mac { position, source }))
             .transpose()?;
-        let gateway = |value: String| {
-            value
-                .parse()
-                .map_err(|_| SelectionError::Gateway { position, value })
-        };
-        let default_route = self
-            .default_route
-            .map(|gateways| gateways.into_iter().map(gateway).collect())
-            .transpose()?;
+        let gateway = |value: String| value.parse().map_err(|_| SelectionError::Gateway { position, value });
+        let default_route =
+            self.default_route.map(|gateways| gateways.into_iter().map(gateway).collect()).transpose()?;
 
         Ok(NetworkSelection {
             name: self.name,
@@ -477,23 +424,13 @@ fn check_together(selections: &[NetworkSelection]) -> Result<(), SelectionError>
         if let Some(interface) = &selection.interface
             && !interfaces.insert(interface)
         {
-            return Err(SelectionError::InterfaceTaken {
-                position,
-                value: interface.clone(),
-            });
+            return Err(SelectionError::InterfaceTaken { position, value: interface.clone() });
         }
         for gateway in selection.default_route.iter().flatten() {
-            let (routed, family) = if gateway.is_ipv4() {
-                (&mut routed_v4, "IPv4")
-            } else {
-                (&mut routed_v6, "IPv6")
-            };
+            let (routed, family) =
+                if gateway.is_ipv4() { (&mut routed_v4, "IPv4") } else { (&mut routed_v6, "IPv6") };
             if std::mem::replace(routed, true) {
-                return Err(SelectionError::SecondDefaultRoute {
-                    position,
-                    value: *gateway,
-                    family,
-                });
+                return Err(SelectionError::SecondDefaultRoute { position, value: *gateway, family });
             }
         }
     }
@@ -502,21 +439,18 @@ fn check_together(selections: &[NetworkSelection]) -> Result<(), SelectionError>
 
 fn check_namespace(namespace: Option<&str>, position: usize) -> Result<(), SelectionError> {
     match namespace {
-        Some(value) if !is_label(value) => Err(SelectionError::ObjectName {
-            position,
-            field: "namespace",
-            value: value.to_owned(),
-        }),
+        Some(value) if !is_label(value) => {
+            Err(SelectionError::ObjectName { position, field: "namespace", value: value.to_owned() })
+        }
         _ => Ok(()),
     }
 }
 
 fn check_interface(interface: Option<&str>, position: usize) -> Result<(), SelectionError> {
     match interface {
-        Some(value) if !is_interface_name(value) => Err(SelectionError::InterfaceName {
-            position,
-            value: value.to_owned(),
-        }),
+        Some(value) if !is_interface_name(value) => {
+            Err(SelectionError::InterfaceName { position, value: value.to_owned() })
+        }
         _ => Ok(()),
     }
 }
@@ -537,9 +471,7 @@ fn is_label(name: &str) -> bool {
     name.len() <= 63
         && edge(name.bytes().next())
         && edge(name.bytes().last())
-        && name
-            .bytes()
-            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+        && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
 }
 
 /// Whether it is a DNS subdomain, as most objects are named.

@@ -74,10 +74,7 @@ pub struct Client {
 
 impl Client {
     pub fn new(resolver: Arc<ServiceResolver>) -> Self {
-        Self {
-            resolver,
-            trust: Arc::default(),
-        }
+        Self { resolver, trust: Arc::default() }
     }
 
     /// Sends the review to where `client_config` says, and returns what came back.
@@ -87,9 +84,7 @@ impl Client {
         timeout: Duration,
         review: &Value,
     ) -> Result<Value, CallError> {
-        let destination = self
-            .destination(client_config, timeout)
-            .map_err(CallError::Configuration)?;
+        let destination = self.destination(client_config, timeout).map_err(CallError::Configuration)?;
         let trust = self
             .trust(client_config["caBundle"].as_str().unwrap_or_default())
             .map_err(CallError::Configuration)?;
@@ -118,15 +113,9 @@ impl Client {
             let text = |key: &str| service[key].as_str().unwrap_or_default();
             let port = service["port"].as_u64().and_then(|port| u16::try_from(port).ok());
             let (namespace, name, port) = (text("namespace"), text("name"), port.unwrap_or(443));
-            let address = (self.resolver)(&ServiceRef {
-                namespace,
-                name,
-                port,
-            });
-            let url = format!(
-                "https://{name}.{namespace}.svc:{port}/{}",
-                text("path").trim_start_matches('/')
-            );
+            let address = (self.resolver)(&ServiceRef { namespace, name, port });
+            let url =
+                format!("https://{name}.{namespace}.svc:{port}/{}", text("path").trim_start_matches('/'));
             let missing = || Address::Missing(name.to_owned());
             (url, Some(address.map_or_else(missing, Address::Resolved)))
         };
@@ -140,11 +129,7 @@ impl Client {
         let server_name = ServerName::try_from(host.clone())
             .map_err(|error| format!("invalid webhook URL {text:?}: {error}"))?;
         let port = uri.port_u16().unwrap_or(443);
-        Ok(Destination {
-            address: resolved.unwrap_or(Address::Host(host, port)),
-            server_name,
-            uri,
-        })
+        Ok(Destination { address: resolved.unwrap_or(Address::Host(host, port)), server_name, uri })
     }
 
     fn trust(&self, ca_bundle: &str) -> Result<Arc<ClientConfig>, String> {
@@ -177,9 +162,8 @@ async fn exchange(
         .connect(destination.server_name, stream)
         .await
         .map_err(|error| format!("tls: {error}"))?;
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
-        .await
-        .map_err(|error| error.to_string())?;
+    let (mut sender, connection) =
+        http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
     // Ends the connection when this call is over or given up.
     let mut driver = JoinSet::new();
     driver.spawn(connection);
@@ -192,10 +176,7 @@ async fn exchange(
         .header(header::USER_AGENT, "kube-apiserver-admission")
         .body(Full::new(body))
         .map_err(|error| error.to_string())?;
-    let answer = sender
-        .send_request(request)
-        .await
-        .map_err(|error| error.to_string())?;
+    let answer = sender.send_request(request).await.map_err(|error| error.to_string())?;
     let status = answer.status();
     let body = Limited::new(answer.into_body(), MAX_ANSWER).collect().await;
     Ok((status, body.map_err(|error| error.to_string())?.to_bytes()))

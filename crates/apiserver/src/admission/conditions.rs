@@ -58,13 +58,9 @@ fn to_cel(value: &Value) -> Cel {
         Value::String(text) => Cel::String(Arc::new(text.clone())),
         Value::Array(list) => Cel::List(Arc::new(list.iter().map(to_cel).collect())),
         Value::Object(map) => {
-            let entries: HashMap<Key, Cel> = map
-                .iter()
-                .map(|(key, value)| (Key::from(key.clone()), to_cel(value)))
-                .collect();
-            Cel::Map(Map {
-                map: Arc::new(entries),
-            })
+            let entries: HashMap<Key, Cel> =
+                map.iter().map(|(key, value)| (Key::from(key.clone()), to_cel(value))).collect();
+            Cel::Map(Map { map: Arc::new(entries) })
         }
     }
 }

@@ -62,10 +62,7 @@ impl Shape {
 /// The hooks of one configuration.
 pub fn of(configuration: &Value) -> impl Iterator<Item = Hook<'_>> {
     let hooks = configuration["webhooks"].as_array();
-    hooks.into_iter().flatten().map(|body| Hook {
-        name: body["name"].as_str().unwrap_or_default(),
-        body,
-    })
+    hooks.into_iter().flatten().map(|body| Hook { name: body["name"].as_str().unwrap_or_default(), body })
 }
 
 /// All hooks in the order of calls.
@@ -205,11 +202,8 @@ fn is_exempt(kind: &Kind) -> bool {
 }
 
 fn rule_matches(rule: &Value, target: Target<'_>, kind: &Kind) -> bool {
-    let names = |key: &str, wanted: &str| {
-        strings(&rule[key])
-            .iter()
-            .any(|name| *name == "*" || *name == wanted)
-    };
+    let names =
+        |key: &str, wanted: &str| strings(&rule[key]).iter().any(|name| *name == "*" || *name == wanted);
     let scope = match rule["scope"].as_str() {
         Some("Namespaced") => kind.namespaced,
         Some("Cluster") => !kind.namespaced,

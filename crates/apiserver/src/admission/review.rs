@@ -75,10 +75,7 @@ pub fn request(review: &Review<'_>, kind: &Kind) -> Value {
 
 /// The kind that the request's subresource speaks, if it is another.
 pub fn foreign(review: &Review<'_>) -> Option<ForeignKind> {
-    subresources(review.kind)
-        .into_iter()
-        .find(|subresource| subresource.name == review.subresource)?
-        .speaks
+    subresources(review.kind).into_iter().find(|subresource| subresource.name == review.subresource)?.speaks
 }
 
 /// A hook's answer.
@@ -127,10 +124,7 @@ impl Answer {
             _ => return invalid("validating webhook may not return response.patch".into()),
         }
         Ok(Self {
-            warnings: strings(&response["warnings"])
-                .into_iter()
-                .map(str::to_owned)
-                .collect(),
+            warnings: strings(&response["warnings"]).into_iter().map(str::to_owned).collect(),
             patch: decode_patch(patch)?,
             denied: (response["allowed"] != true).then(|| response["status"].clone()),
         })
@@ -178,12 +172,7 @@ fn denial(webhook: &str, status: &Value) -> ApiError {
             group: text("group"),
             kind: text("kind"),
             uid: text("uid"),
-            causes: details["causes"]
-                .as_array()
-                .into_iter()
-                .flatten()
-                .map(cause)
-                .collect(),
+            causes: details["causes"].as_array().into_iter().flatten().map(cause).collect(),
             retry_after_seconds: details["retryAfterSeconds"]
                 .as_u64()
                 .and_then(|seconds| u32::try_from(seconds).ok())

@@ -23,9 +23,8 @@ pub fn only(ca_bundle: &str) -> Result<ClientConfig, String> {
     let unusable = |error: &dyn std::fmt::Display| format!("unable to load root certificates: {error}");
     let provider = Arc::new(ring::default_provider());
     let pem = STANDARD.decode(ca_bundle).map_err(|error| unusable(&error))?;
-    let bundle: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(&pem)
-        .collect::<Result<_, _>>()
-        .map_err(|error| unusable(&error))?;
+    let bundle: Vec<CertificateDer<'static>> =
+        CertificateDer::pem_slice_iter(&pem).collect::<Result<_, _>>().map_err(|error| unusable(&error))?;
     let mut roots = RootCertStore::empty();
     for certificate in &bundle {
         roots.add(certificate.clone()).map_err(|error| unusable(&error))?;
@@ -40,10 +39,7 @@ pub fn only(ca_bundle: &str) -> Result<ClientConfig, String> {
         .build()
         .map_err(|error| unusable(&error))?;
     let verifier = BundleVerifier { bundle, chains };
-    Ok(builder
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(verifier))
-        .with_no_client_auth())
+    Ok(builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier)).with_no_client_auth())
 }
 
 #[derive(Debug)]
@@ -69,9 +65,8 @@ impl ServerCertVerifier for BundleVerifier {
         verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
         let (_, parsed) =
             x509_parser::parse_x509_certificate(end_entity).map_err(|_| CertificateError::BadEncoding)?;
-        let now = i64::try_from(now.as_secs())
-            .ok()
-            .and_then(|seconds| ASN1Time::from_timestamp(seconds).ok());
+        let now =
+            i64::try_from(now.as_secs()).ok().and_then(|seconds| ASN1Time::from_timestamp(seconds).ok());
         if now.is_some_and(|now| parsed.validity().is_valid_at(now)) {
             Ok(ServerCertVerified::assertion())
         } else {

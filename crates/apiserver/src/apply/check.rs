@@ -33,9 +33,7 @@ pub fn config(shape: Shape<'_>, config: &Value, api_version: &str) -> ApiResult<
         many => format!("errors:\n  {}", many.join("\n  ")),
     };
     let (namespace, name) = (object::namespace(config), object::name(config));
-    Err(failure(format!(
-        "failed to create typed patch object ({namespace}/{name}; {kind}): {list}"
-    )))
+    Err(failure(format!("failed to create typed patch object ({namespace}/{name}; {kind}): {list}")))
 }
 
 /// An error of which the real server says nothing but its text.
@@ -80,11 +78,7 @@ fn check(shape: Shape<'_>, value: &Value, path: &str, errors: &mut Vec<String>) 
 }
 
 fn at(path: &str, message: &str) -> String {
-    if path.is_empty() {
-        message.to_owned()
-    } else {
-        format!("{path}: {message}")
-    }
+    if path.is_empty() { message.to_owned() } else { format!("{path}: {message}") }
 }
 
 /// Why `value` is not of this type. The texts show Go's own view of a value; clients print them.

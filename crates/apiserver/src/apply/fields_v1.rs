@@ -93,13 +93,12 @@ pub fn escape_html(json: String) -> String {
     if !json.contains(SPECIAL) {
         return json;
     }
-    json.chars()
-        .fold(String::with_capacity(json.len() + 16), |mut out, c| {
-            if SPECIAL.contains(&c) {
-                let _ = write!(out, "\\u{:04x}", u32::from(c));
-            } else {
-                out.push(c);
-            }
-            out
-        })
+    json.chars().fold(String::with_capacity(json.len() + 16), |mut out, c| {
+        if SPECIAL.contains(&c) {
+            let _ = write!(out, "\\u{:04x}", u32::from(c));
+        } else {
+            out.push(c);
+        }
+        out
+    })
 }

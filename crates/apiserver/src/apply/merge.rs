@@ -48,27 +48,18 @@ pub fn merge(shape: Shape<'_>, live: &Value, config: &Value) -> Value {
 /// element that it follows in live.
 fn merge_lists(shape: Shape<'_>, keys: &[String], live: &[Value], config: &[Value]) -> Vec<Value> {
     let steps = |list: &[Value]| -> Vec<Option<Step>> {
-        list.iter()
-            .map(|element| shape.step(keys, element).ok())
-            .collect()
+        list.iter().map(|element| shape.step(keys, element).ok()).collect()
     };
     let (live_steps, config_steps) = (steps(live), steps(config));
     // An element that live has twice is not merged with config's.
     let mut known: BTreeMap<&Step, Option<&Value>> = BTreeMap::new();
     for (step, element) in live_steps.iter().zip(live) {
         if let Some(step) = step {
-            known
-                .entry(step)
-                .and_modify(|twice| *twice = None)
-                .or_insert(Some(element));
+            known.entry(step).and_modify(|twice| *twice = None).or_insert(Some(element));
         }
     }
     let wanted: BTreeSet<&Step> = config_steps.iter().flatten().collect();
-    let mut shared = config_steps
-        .iter()
-        .flatten()
-        .filter(|step| known.contains_key(step))
-        .peekable();
+    let mut shared = config_steps.iter().flatten().filter(|step| known.contains_key(step)).peekable();
     let mut done: BTreeSet<&Step> = BTreeSet::new();
     let mut out = Vec::with_capacity(live.len().max(config.len()));
     let (mut l, mut c) = (0, 0);
@@ -76,9 +67,7 @@ fn merge_lists(shape: Shape<'_>, keys: &[String], live: &[Value], config: &[Valu
         if l < live.len() {
             match &live_steps[l] {
                 Some(step) if wanted.contains(step) => {
-                    let here = config_steps
-                        .get(c)
-                        .is_some_and(|next| next.as_ref() == Some(step));
+                    let here = config_steps.get(c).is_some_and(|next| next.as_ref() == Some(step));
                     let later = c < config.len() && shared.peek().is_some_and(|next| *next != step);
                     if !here && later {
                         // Config puts it elsewhere.
@@ -129,11 +118,7 @@ pub fn remove(shape: Shape<'_>, value: Value, set: &FieldSet) -> Value {
                     Some((name, value))
                 })
                 .collect();
-            if fields.is_empty() {
-                Value::Null
-            } else {
-                Value::Object(fields)
-            }
+            if fields.is_empty() { Value::Null } else { Value::Object(fields) }
         }
         (Form::List(keys), Value::Array(elements)) => {
             let elements: Vec<Value> = elements
@@ -143,11 +128,7 @@ pub fn remove(shape: Shape<'_>, value: Value, set: &FieldSet) -> Value {
                     Err(_) => Some(element),
                 })
                 .collect();
-            if elements.is_empty() {
-                Value::Null
-            } else {
-                Value::Array(elements)
-            }
+            if elements.is_empty() { Value::Null } else { Value::Array(elements) }
         }
         (_, value) => value,
     }

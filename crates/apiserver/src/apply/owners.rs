@@ -54,10 +54,7 @@ impl Owner {
     }
 
     fn seconds(&self) -> i64 {
-        let time = self
-            .time
-            .as_deref()
-            .and_then(|time| time.parse::<jiff::Timestamp>().ok());
+        let time = self.time.as_deref().and_then(|time| time.parse::<jiff::Timestamp>().ok());
         time.map_or(0, jiff::Timestamp::as_second)
     }
 
@@ -76,9 +73,7 @@ impl Owner {
             "FieldsV1" => {}
             "" => return Err(format!("missing fieldsType in managed fields entry {place}")),
             other => {
-                return Err(format!(
-                    "invalid fieldsType {other:?} in managed fields entry {place}"
-                ));
+                return Err(format!("invalid fieldsType {other:?} in managed fields entry {place}"));
             }
         }
         Ok(Self {
@@ -151,17 +146,12 @@ pub fn same_but_times(a: &Value, b: &Value) -> bool {
     let (Some(a), Some(b)) = (a.as_array(), b.as_array()) else {
         return a.is_null() && b.is_null();
     };
-    let untimed = |entry: &Value| {
-        entry
-            .as_object()
-            .map_or(0, |e| e.len() - usize::from(e.contains_key("time")))
-    };
+    let untimed =
+        |entry: &Value| entry.as_object().map_or(0, |e| e.len() - usize::from(e.contains_key("time")));
     let same = |a: &Value, b: &Value| match (a.as_object(), b.as_object()) {
         (Some(fields), Some(_)) => {
             untimed(a) == untimed(b)
-                && fields
-                    .iter()
-                    .all(|(key, value)| key == "time" || b.get(key) == Some(value))
+                && fields.iter().all(|(key, value)| key == "time" || b.get(key) == Some(value))
         }
         _ => a == b,
     };
@@ -176,9 +166,7 @@ pub fn cap_updaters(owners: &mut Vec<Owner>) {
     updaters.sort_by(|a, b| a.seconds().cmp(&b.seconds()).then_with(|| a.order(b)));
     let mut kept: Vec<Owner> = Vec::with_capacity(updaters.len());
     for owner in updaters {
-        let older = kept
-            .iter_mut()
-            .find(|older| excess > 0 && older.api_version == owner.api_version);
+        let older = kept.iter_mut().find(|older| excess > 0 && older.api_version == owner.api_version);
         match older {
             Some(bucket) => {
                 "ancient-changes".clone_into(&mut bucket.manager);

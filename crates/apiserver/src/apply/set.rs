@@ -69,10 +69,7 @@ impl fmt::Display for Step {
         match self {
             Self::Field(name) => write!(f, ".{name}"),
             Self::Key(keys) => {
-                let keys: Vec<String> = keys
-                    .iter()
-                    .map(|(name, value)| format!("{name}={value}"))
-                    .collect();
+                let keys: Vec<String> = keys.iter().map(|(name, value)| format!("{name}={value}")).collect();
                 write!(f, "[{}]", keys.join(","))
             }
             Self::Value(value) => write!(f, "[={value}]"),
@@ -86,19 +83,12 @@ pub fn compare_values(a: &Value, b: &Value) -> Ordering {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => match (a.as_i64(), b.as_i64()) {
             (Some(a), Some(b)) => a.cmp(&b),
-            _ => a
-                .as_f64()
-                .unwrap_or(f64::MAX)
-                .total_cmp(&b.as_f64().unwrap_or(f64::MAX)),
+            _ => a.as_f64().unwrap_or(f64::MAX).total_cmp(&b.as_f64().unwrap_or(f64::MAX)),
         },
         (Value::String(a), Value::String(b)) => a.cmp(b),
         (Value::Bool(a), Value::Bool(b)) => a.cmp(b),
         (Value::Array(a), Value::Array(b)) => {
-            let unequal = a
-                .iter()
-                .zip(b)
-                .map(|(a, b)| compare_values(a, b))
-                .find(|o| o.is_ne());
+            let unequal = a.iter().zip(b).map(|(a, b)| compare_values(a, b)).find(|o| o.is_ne());
             unequal.unwrap_or_else(|| a.len().cmp(&b.len()))
         }
         (Value::Object(a), Value::Object(b)) => compare_entries(a.iter(), b.iter()),

@@ -41,11 +41,7 @@ pub enum Form<'a> {
 impl<'a> Shape<'a> {
     /// The shape of a whole object.
     pub fn object(schema: &'a Schema) -> Self {
-        Self::Known {
-            schema,
-            preserve: schema.preserve_unknown,
-            whole: true,
-        }
+        Self::Known { schema, preserve: schema.preserve_unknown, whole: true }
     }
 
     fn of(node: &'a Node, preserve: bool) -> Self {
@@ -93,12 +89,7 @@ impl<'a> Shape<'a> {
 
     /// The shape of the field `name`, and whether a schema names that field.
     pub fn field(self, name: &str) -> (Shape<'a>, bool) {
-        let Self::Known {
-            schema,
-            preserve,
-            whole,
-        } = self
-        else {
+        let Self::Known { schema, preserve, whole } = self else {
             return (self, false);
         };
         if whole && let Some(node) = OBJECT.properties.get(name) {
@@ -108,10 +99,7 @@ impl<'a> Shape<'a> {
             return (Self::of(node, preserve), true);
         }
         let additional = schema.additional.as_deref();
-        (
-            additional.map_or(Self::Deduced, |node| Self::of(node, preserve)),
-            false,
-        )
+        (additional.map_or(Self::Deduced, |node| Self::of(node, preserve)), false)
     }
 
     /// Whether this is the metadata of a whole object.
@@ -230,10 +218,7 @@ fn list_form(schema: &Schema) -> Form<'_> {
 
 /// What every whole object has besides what its kind's schema says. Custom resources' schemas do not repeat it.
 static OBJECT: LazyLock<Schema> = LazyLock::new(|| {
-    let strings = || Schema {
-        additional: Some(Box::new(scalar(Type::String).into())),
-        ..structure([])
-    };
+    let strings = || Schema { additional: Some(Box::new(scalar(Type::String).into())), ..structure([]) };
     let list = |list: ListType, items: Schema| Schema {
         kind: Type::Array,
         list,
@@ -265,31 +250,19 @@ static OBJECT: LazyLock<Schema> = LazyLock::new(|| {
         ("labels", strings()),
         ("annotations", strings()),
         ("finalizers", list(ListType::Set, scalar(Type::String))),
-        (
-            "ownerReferences",
-            list(ListType::Map(vec!["uid".to_owned()]), owner),
-        ),
+        ("ownerReferences", list(ListType::Map(vec!["uid".to_owned()]), owner)),
         ("managedFields", list(ListType::Atomic, structure([]))),
     ]);
-    structure([
-        ("apiVersion", scalar(Type::String)),
-        ("kind", scalar(Type::String)),
-        ("metadata", metadata),
-    ])
+    structure([("apiVersion", scalar(Type::String)), ("kind", scalar(Type::String)), ("metadata", metadata)])
 });
 
 fn scalar(kind: Type) -> Schema {
-    Schema {
-        kind,
-        ..Schema::default()
-    }
+    Schema { kind, ..Schema::default() }
 }
 
 fn structure<const N: usize>(fields: [(&str, Schema); N]) -> Schema {
     Schema {
-        properties: fields
-            .map(|(name, schema)| (name.to_owned(), schema.into()))
-            .into(),
+        properties: fields.map(|(name, schema)| (name.to_owned(), schema.into())).into(),
         ..scalar(Type::Object)
     }
 }

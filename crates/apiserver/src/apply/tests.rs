@@ -63,10 +63,7 @@ impl Schemas {
             list: list_type(raw),
             atomic_map: raw["x-kubernetes-map-type"] == "atomic",
             constraints: Constraints {
-                required: object::strings(&raw["required"])
-                    .into_iter()
-                    .map(str::to_owned)
-                    .collect(),
+                required: object::strings(&raw["required"]).into_iter().map(str::to_owned).collect(),
                 ..Constraints::default()
             },
             ..Schema::default()
@@ -76,19 +73,14 @@ impl Schemas {
     fn named(&self, name: &str) -> Schema {
         if name.ends_with(".Quantity") || name.ends_with(".IntOrString") {
             let kind = Type::IntOrString;
-            return Schema {
-                kind,
-                ..Schema::default()
-            };
+            return Schema { kind, ..Schema::default() };
         }
         self.read(&self.0[name])
     }
 }
 
 fn list_type(raw: &Value) -> ListType {
-    let merged = raw["x-kubernetes-patch-strategy"]
-        .as_str()
-        .is_some_and(|s| s.contains("merge"));
+    let merged = raw["x-kubernetes-patch-strategy"].as_str().is_some_and(|s| s.contains("merge"));
     match raw["x-kubernetes-list-type"].as_str() {
         Some("set") => ListType::Set,
         Some("map") => {
@@ -120,12 +112,7 @@ fn answers_as_the_real_server_does() {
         }
     }
     assert!(scenarios.len() > 70, "fixtures are missing");
-    assert!(
-        failures.is_empty(),
-        "{} differ:\n{}",
-        failures.len(),
-        failures.join("\n\n")
-    );
+    assert!(failures.is_empty(), "{} differ:\n{}", failures.len(), failures.join("\n\n"));
 }
 
 fn check_step(kind: &str, schema: &Schema, live: Option<&Value>, step: &Value) -> Result<(), String> {
@@ -143,13 +130,7 @@ fn check_step(kind: &str, schema: &Schema, live: Option<&Value>, step: &Value) -
     };
     let live = live.map(|live| at_version(live, writer.api_version));
     let got = if text("op") == "apply" {
-        apply(
-            schema,
-            live.as_ref(),
-            &step["config"],
-            &writer,
-            step["force"] == true,
-        )
+        apply(schema, live.as_ref(), &step["config"], &writer, step["force"] == true)
     } else {
         let mut new = match step.get("new") {
             Some(new) => new.clone(),
@@ -164,22 +145,13 @@ fn check_step(kind: &str, schema: &Schema, live: Option<&Value>, step: &Value) -
         (Ok(_), Some(error)) if error["code"] == 422 => return Ok(()),
         (Err(got), Some(error)) => {
             let status = got.to_value();
-            let same = ["code", "message", "reason"]
-                .iter()
-                .all(|key| status.get(key) == error.get(key));
+            let same = ["code", "message", "reason"].iter().all(|key| status.get(key) == error.get(key));
             let same = same && causes(&status) == causes(error);
-            return if same {
-                Ok(())
-            } else {
-                Err(format!("got error {status}\nwant error {error}"))
-            };
+            return if same { Ok(()) } else { Err(format!("got error {status}\nwant error {error}")) };
         }
         (got, error) => return Err(format!("got {got:?}\nwant error {error:?}")),
     };
-    let (got_fields, want_fields) = (
-        &got["metadata"]["managedFields"],
-        &want["metadata"]["managedFields"],
-    );
+    let (got_fields, want_fields) = (&got["metadata"]["managedFields"], &want["metadata"]["managedFields"]);
     if got_fields != want_fields {
         return Err(format!("got  {got_fields}\nwant {want_fields}"));
     }
@@ -218,13 +190,7 @@ fn latest(want: &Value) -> String {
 /// An object without what the server adds to it, defaults of list keys and status among them.
 fn bare(object: &Value) -> Value {
     let mut object = object.clone();
-    for key in [
-        "uid",
-        "resourceVersion",
-        "creationTimestamp",
-        "generation",
-        "managedFields",
-    ] {
+    for key in ["uid", "resourceVersion", "creationTimestamp", "generation", "managedFields"] {
         object::remove_meta(&mut object, key);
     }
     if let Some(map) = object.as_object_mut() {

@@ -65,9 +65,7 @@ pub struct Changes {
 
 impl Changes {
     pub fn touch_nothing_but(&self, fields: &FieldSet) -> bool {
-        [&self.added, &self.modified, &self.removed]
-            .iter()
-            .all(|set| set.is_subset(fields))
+        [&self.added, &self.modified, &self.removed].iter().all(|set| set.is_subset(fields))
     }
 
     /// Forgets the changes at and below the members of `ignored`.
@@ -81,11 +79,7 @@ impl Changes {
 /// The fields in which `new` differs from `old`.
 pub fn compare(shape: Shape<'_>, old: Option<&Value>, new: Option<&Value>) -> Changes {
     let [added, modified, removed] = differences(shape, old, new).0.map(|node| node.children);
-    Changes {
-        added,
-        modified,
-        removed,
-    }
+    Changes { added, modified, removed }
 }
 
 /// [`Changes`] that may include the compared value itself.

@@ -24,16 +24,9 @@ pub(super) fn decode(body: &[u8]) -> Result<Decoded, String> {
 impl<'de> Deserialize<'de> for Decoded {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let duplicates = RefCell::default();
-        let place = Place {
-            step: Step::Root,
-            depth: 0,
-            duplicates: &duplicates,
-        };
+        let place = Place { step: Step::Root, depth: 0, duplicates: &duplicates };
         let value = place.deserialize(deserializer)?;
-        Ok(Self {
-            value,
-            duplicates: duplicates.into_inner(),
-        })
+        Ok(Self { value, duplicates: duplicates.into_inner() })
     }
 }
 
@@ -74,11 +67,7 @@ impl Place<'_> {
 
     /// The place is about to be a container.
     fn enter<E: de::Error>(&self) -> Result<usize, E> {
-        if self.depth < MAX_DEPTH {
-            Ok(self.depth + 1)
-        } else {
-            Err(E::custom(TOO_DEEP))
-        }
+        if self.depth < MAX_DEPTH { Ok(self.depth + 1) } else { Err(E::custom(TOO_DEEP)) }
     }
 }
 
@@ -137,11 +126,7 @@ impl<'de> Visitor<'de> for Place<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
         let depth = self.enter()?;
         let mut out = Vec::new();
-        let element = |index| Place {
-            step: Step::Index(&self.step, index),
-            depth,
-            ..self
-        };
+        let element = |index| Place { step: Step::Index(&self.step, index), depth, ..self };
         while let Some(value) = list.next_element_seed(element(out.len()))? {
             out.push(value);
         }
@@ -206,9 +191,7 @@ impl<'de> Deserialize<'de> for Key {
 /// The error in Go's words, where they are known: people search for them.
 fn explain(body: &[u8], error: &serde_json::Error) -> String {
     let text = error.to_string();
-    let text = text
-        .rsplit_once(" at line")
-        .map_or(text.as_str(), |(message, _)| message);
+    let text = text.rsplit_once(" at line").map_or(text.as_str(), |(message, _)| message);
     if error.classify() == Category::Eof {
         return "unexpected end of JSON input".to_owned();
     }

@@ -21,9 +21,7 @@ pub(super) fn decode(body: &[u8], kind: &str) -> Result<Value, String> {
     }
     let Some(envelope) = body.strip_prefix(MAGIC) else {
         let expected = "expected prefix [107 56 115 0]";
-        return Err(format!(
-            "provided data does not appear to be a protobuf message, {expected}"
-        ));
+        return Err(format!("provided data does not appear to be a protobuf message, {expected}"));
     };
     if envelope.is_empty() {
         return Err("empty body".to_owned());
@@ -46,9 +44,7 @@ pub(super) fn decode(body: &[u8], kind: &str) -> Result<Value, String> {
     }
     let kind = if named.is_empty() { kind } else { &named };
     let Some(message) = TABLE.kind(&api_version, kind) else {
-        return Err(format!(
-            "no kind {kind:?} is registered for version {api_version:?}"
-        ));
+        return Err(format!("no kind {kind:?} is registered for version {api_version:?}"));
     };
     let mut object = message_of(message, raw, 0)?;
     object.insert("apiVersion".to_owned(), json!(api_version));

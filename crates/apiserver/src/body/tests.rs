@@ -17,37 +17,13 @@ fn broken_json_is_described_as_upstream() {
         ("{\"a\":1", "unexpected end of JSON input", "{\"a\":1"),
         ("x", "invalid character 'x' looking for beginning of value", "78"),
         ("{} x", "invalid character 'x' after top-level value", "{} x"),
-        (
-            "{\"a\":1,}",
-            "invalid character '}' looking for beginning of object key string",
-            "{\"a\":1,}",
-        ),
-        (
-            "{a:1}",
-            "invalid character 'a' looking for beginning of object key string",
-            "{a:1}",
-        ),
-        (
-            "{\"a\":\"\\x\"}",
-            "invalid character 'x' in string escape code",
-            "{\"a\":\"\\x\"}",
-        ),
-        (
-            "{\"a\":\"\t\"}",
-            "invalid character '\\t' in string literal",
-            "{\"a\":\"\t\"}",
-        ),
+        ("{\"a\":1,}", "invalid character '}' looking for beginning of object key string", "{\"a\":1,}"),
+        ("{a:1}", "invalid character 'a' looking for beginning of object key string", "{a:1}"),
+        ("{\"a\":\"\\x\"}", "invalid character 'x' in string escape code", "{\"a\":\"\\x\"}"),
+        ("{\"a\":\"\t\"}", "invalid character '\\t' in string literal", "{\"a\":\"\t\"}"),
         ("{\"a\" 1}", "invalid character '1' after object key", "{\"a\" 1}"),
-        (
-            "{\"a\":1 2}",
-            "invalid character '2' after object key:value pair",
-            "{\"a\":1 2}",
-        ),
-        (
-            "{\"a\":[1 2]}",
-            "invalid character '2' after array element",
-            "{\"a\":[1 2]}",
-        ),
+        ("{\"a\":1 2}", "invalid character '2' after object key:value pair", "{\"a\":1 2}"),
+        ("{\"a\":[1 2]}", "invalid character '2' after array element", "{\"a\":[1 2]}"),
         (
             "{\"kind\":\"ConfigMap\",\"apiVersion\":3}",
             "json: cannot unmarshal number into Go struct field .apiVersion of type string",
@@ -73,22 +49,14 @@ fn broken_json_is_described_as_upstream() {
 #[test]
 fn broken_patches_are_described_as_upstream() {
     for (content_type, body, message) in [
-        (
-            "json-patch+json",
-            "[",
-            "error decoding patch: unexpected end of JSON input",
-        ),
+        ("json-patch+json", "[", "error decoding patch: unexpected end of JSON input"),
         ("merge-patch+json", "null", "Invalid JSON Patch"),
         (
             "merge-patch+json",
             "[]",
             "error decoding patch: json: cannot unmarshal array into Go value of type map[string]interface {}",
         ),
-        (
-            "merge-patch+json",
-            "{} x",
-            "error decoding patch: invalid character 'x' after top-level value",
-        ),
+        ("merge-patch+json", "{} x", "error decoding patch: invalid character 'x' after top-level value"),
         (
             "strategic-merge-patch+json",
             "3",
@@ -98,19 +66,12 @@ fn broken_patches_are_described_as_upstream() {
     ] {
         let content_type = format!("application/{content_type}");
         let error = decode_patch(&content_type, body.as_bytes()).unwrap_err();
-        assert_eq!(
-            (error.code, error.message.as_str()),
-            (400, message),
-            "{content_type} {body}"
-        );
+        assert_eq!((error.code, error.message.as_str()), (400, message), "{content_type} {body}");
         assert_eq!(decode(&content_type, body.as_bytes()), Err(error));
     }
     assert!(decode_patch("application/strategic-merge-patch+json", b"null").is_ok());
     let error = decode_patch("application/json", b"{}").unwrap_err();
-    assert_eq!(
-        (error.code, error.message.as_str()),
-        (415, "415: Unsupported Media Type")
-    );
+    assert_eq!((error.code, error.message.as_str()), (415, "415: Unsupported Media Type"));
 }
 
 #[test]
@@ -126,27 +87,15 @@ fn duplicates_are_found_and_the_last_wins() {
 
 #[test]
 fn content_types() {
-    for content_type in [
-        "",
-        "application/json",
-        "Application/JSON",
-        "application/json; charset=utf-8",
-    ] {
+    for content_type in ["", "application/json", "Application/JSON", "application/json; charset=utf-8"] {
         assert_eq!(Format::of(content_type), Some(Format::Json), "{content_type}");
     }
-    for content_type in [
-        "text/plain",
-        "application/json;q",
-        "application/cbor",
-        "application/merge-patch+json",
-    ] {
+    for content_type in
+        ["text/plain", "application/json;q", "application/cbor", "application/merge-patch+json"]
+    {
         let error = decode_object("ConfigMap", content_type, b"{}").unwrap_err();
         let accepted = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
-        assert_eq!(
-            error,
-            ApiError::unsupported_media_type(accepted),
-            "{content_type}"
-        );
+        assert_eq!(error, ApiError::unsupported_media_type(accepted), "{content_type}");
     }
 }
 
@@ -154,11 +103,7 @@ fn content_types() {
 fn nesting_is_bounded() {
     let nested = |depth: usize| format!("{}{}", "{\"a\":".repeat(depth - 1) + "{}", "}".repeat(depth - 1));
     assert!(decode("application/json", nested(MAX_DEPTH).as_bytes()).is_ok());
-    for body in [
-        nested(MAX_DEPTH + 1),
-        nested(100_000),
-        format!("{{\"a\":{}", "[".repeat(100_000)),
-    ] {
+    for body in [nested(MAX_DEPTH + 1), nested(100_000), format!("{{\"a\":{}", "[".repeat(100_000))] {
         let error = decode("application/json", body.as_bytes()).unwrap_err().message;
         assert!(error.ends_with("exceeded max depth"), "{error}");
         assert!(decode("application/yaml", body.as_bytes()).is_err());
@@ -168,15 +113,10 @@ fn nesting_is_bounded() {
 
 #[test]
 fn numbers_are_written_as_go_would() {
-    let decoded = decode(
-        "application/json",
-        br#"{"a":1.0,"b":1e3,"c":1.5,"d":-0.0,"e":18446744073709551615}"#,
-    )
-    .unwrap();
-    assert_eq!(
-        decoded.value.to_string(),
-        r#"{"a":1,"b":1000,"c":1.5,"d":0,"e":18446744073709551615}"#
-    );
+    let decoded =
+        decode("application/json", br#"{"a":1.0,"b":1e3,"c":1.5,"d":-0.0,"e":18446744073709551615}"#)
+            .unwrap();
+    assert_eq!(decoded.value.to_string(), r#"{"a":1,"b":1000,"c":1.5,"d":0,"e":18446744073709551615}"#);
 }
 
 #[test]
@@ -189,21 +129,12 @@ fn yaml_is_read_as_upstream() {
         ("{a: 1, b: [x, \"y\"]}", json!({"a": 1, "b": ["x", "y"]})),
         // YAML 1.1: these are booleans, also as keys; keys become text.
         ("y: 1\nn: 2\n\"y\": 3", json!({"true": 1, "false": 2, "y": 3})),
-        (
-            "a: yes\nb: \"yes\"\nc: off",
-            json!({"a": true, "b": "yes", "c": false}),
-        ),
+        ("a: yes\nb: \"yes\"\nc: off", json!({"a": true, "b": "yes", "c": false})),
         ("1: a\n1.5: b", json!({"1": "a", "1.5": "b"})),
-        (
-            "mode: 0644\nhex: 0x10\nt: 2020-01-01",
-            json!({"mode": 420, "hex": 16, "t": "2020-01-01"}),
-        ),
+        ("mode: 0644\nhex: 0x10\nt: 2020-01-01", json!({"mode": 420, "hex": 16, "t": "2020-01-01"})),
         ("a: ~\nb:\nc: null", json!({"a": null, "b": null, "c": null})),
         ("a: !!binary aGk=\nb: !!str 1", json!({"a": "hi", "b": "1"})),
-        (
-            "a: |\n  x\n  y\nb: >-\n  x\n  y",
-            json!({"a": "x\ny\n", "b": "x y"}),
-        ),
+        ("a: |\n  x\n  y\nb: >-\n  x\n  y", json!({"a": "x\ny\n", "b": "x y"})),
         (
             "a: &x {b: 1}\nc: *x\nd:\n  <<: *x\n  e: 2",
             json!({"a": {"b": 1}, "c": {"b": 1}, "d": {"b": 1, "e": 2}}),
@@ -213,10 +144,7 @@ fn yaml_is_read_as_upstream() {
         assert_eq!(decoded.map(|decoded| decoded.value), Ok(expected), "{body}");
     }
     let decoded = decode("application/yaml", b"a:\n  name: q\n  name: r\n").unwrap();
-    assert_eq!(
-        (decoded.value, decoded.duplicates),
-        (json!({"a": {"name": "r"}}), vec!["a.name".to_owned()])
-    );
+    assert_eq!((decoded.value, decoded.duplicates), (json!({"a": {"name": "r"}}), vec!["a.name".to_owned()]));
     for body in ["{", "a: b: c", "&a [*a]", "- a", "s"] {
         let error = decode_object("ConfigMap", "application/yaml", body.as_bytes()).unwrap_err();
         assert_eq!(error.code, 400, "{body}");

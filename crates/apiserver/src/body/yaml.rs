@@ -25,9 +25,6 @@ pub(super) fn decode(body: &[u8]) -> Result<Decoded, String> {
     let first = serde_saphyr::read_with_options(&mut reader, options).next();
     match first {
         Some(document) => document.map_err(|error: serde_saphyr::Error| format!("yaml: {error}")),
-        None => Ok(Decoded {
-            value: serde_json::Value::Null,
-            duplicates: Vec::new(),
-        }),
+        None => Ok(Decoded { value: serde_json::Value::Null, duplicates: Vec::new() }),
     }
 }

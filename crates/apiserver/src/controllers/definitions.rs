@@ -13,16 +13,9 @@ use crate::status::ApiResult;
 
 /// Serves every definition that was established before a restart. Called before the first request.
 pub(crate) fn restore(registry: &Registry) {
-    let definitions: Vec<Value> = registry
-        .store
-        .view()
-        .scan(crd::PLACE, "", "")
-        .map(|stored| stored.value())
-        .collect();
-    for definition in definitions
-        .iter()
-        .filter(|definition| crd::is_established(definition))
-    {
+    let definitions: Vec<Value> =
+        registry.store.view().scan(crd::PLACE, "", "").map(|stored| stored.value()).collect();
+    for definition in definitions.iter().filter(|definition| crd::is_established(definition)) {
         serve(registry, definition);
     }
 }
@@ -45,7 +38,9 @@ pub(super) async fn run(registry: Arc<Registry>) {
 
 /// Looks at every definition; one that cannot be settled does not keep the others. Returns whether all are.
 async fn reconcile(registry: &Arc<Registry>) -> bool {
-    let Some(kind) = registry.kinds.load().get("apiextensions.k8s.io", "v1", "customresourcedefinitions").cloned() else {
+    let Some(kind) =
+        registry.kinds.load().get("apiextensions.k8s.io", "v1", "customresourcedefinitions").cloned()
+    else {
         return true;
     };
     let definitions: Vec<Value> =
@@ -106,16 +101,11 @@ fn serve(registry: &Registry, definition: &Value) {
 
 fn drop_removed(registry: &Registry, definitions: &[Value]) {
     let mut table = (*registry.kinds.load()).clone();
-    let served: Vec<String> = table
-        .all()
-        .filter_map(|kind| kind.custom.as_ref().map(|custom| custom.definition.clone()))
-        .collect();
+    let served: Vec<String> =
+        table.all().filter_map(|kind| kind.custom.as_ref().map(|custom| custom.definition.clone())).collect();
     let mut changed = false;
     for name in served {
-        if !definitions
-            .iter()
-            .any(|definition| object::name(definition) == name)
-        {
+        if !definitions.iter().any(|definition| object::name(definition) == name) {
             table.remove_definition(&name);
             changed = true;
         }

@@ -94,15 +94,10 @@ impl Index {
         if !contains(&stored.json, "\"ownerReferences\"") {
             return;
         }
-        let uids: Vec<String> = owner_references(&stored.value())
-            .into_iter()
-            .map(|owner| owner.uid)
-            .collect();
+        let uids: Vec<String> =
+            owner_references(&stored.value()).into_iter().map(|owner| owner.uid).collect();
         for uid in &uids {
-            self.dependents
-                .entry(uid.clone())
-                .or_default()
-                .insert(address.clone());
+            self.dependents.entry(uid.clone()).or_default().insert(address.clone());
         }
         self.owners.insert(address.clone(), uids);
         touched.insert(address.clone());
@@ -151,9 +146,7 @@ async fn collect(registry: &Arc<Registry>, index: &Index, touched: &HashSet<Addr
 
 /// The row under which objects of a place are written.
 fn storage_kind<'a>(table: &'a KindTable, place: &Place) -> Option<&'a Arc<Kind>> {
-    table
-        .all()
-        .find(|kind| kind.storage == *place && kind.api_version() == kind.storage_api_version)
+    table.all().find(|kind| kind.storage == *place && kind.api_version() == kind.storage_api_version)
 }
 
 enum Standing {
@@ -166,22 +159,13 @@ enum Standing {
 }
 
 fn standing(registry: &Registry, table: &KindTable, namespace: &str, owner: &Owner) -> Standing {
-    let (group, version) = owner
-        .api_version
-        .split_once('/')
-        .unwrap_or(("", &owner.api_version));
-    let Some(kind) = table
-        .resources(group, version)
-        .find(|kind| kind.kind == owner.kind)
-    else {
+    let (group, version) = owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));
+    let Some(kind) = table.resources(group, version).find(|kind| kind.kind == owner.kind) else {
         return Standing::Unknown;
     };
     let namespace = if kind.namespaced { namespace } else { "" };
     let view = registry.store.view();
-    match view
-        .get(&kind.storage, &key(namespace, &owner.name))
-        .map(|stored| stored.value())
-    {
+    match view.get(&kind.storage, &key(namespace, &owner.name)).map(|stored| stored.value()) {
         Some(found) if object::uid(&found) == owner.uid => Standing::There {
             waiting: object::is_being_deleted(&found) && object::finalizers(&found).contains(&FOREGROUND),
         },
@@ -229,17 +213,11 @@ async fn settle_dependent(
     };
     // A dependent that is orphaning its own keeps doing so.
     let options = if object::finalizers(&value).contains(&ORPHAN) {
-        DeleteOptions {
-            propagation: String::new(),
-            ..options
-        }
+        DeleteOptions { propagation: String::new(), ..options }
     } else {
         options
     };
-    match registry
-        .mark_or_remove_quietly(kind, namespace, name, &options)
-        .await
-    {
+    match registry.mark_or_remove_quietly(kind, namespace, name, &options).await {
         // Gone already, or replaced by another of its name.
         Err(error) if matches!(error.code, 404 | 409) => Ok(()),
         other => other,
@@ -265,13 +243,7 @@ async fn settle_owner(
     }
     let uid = object::uid(&value).to_owned();
     let (namespace, name) = (object::namespace(&value), object::name(&value));
-    let dependents: Vec<Address> = index
-        .dependents
-        .get(&uid)
-        .into_iter()
-        .flatten()
-        .cloned()
-        .collect();
+    let dependents: Vec<Address> = index.dependents.get(&uid).into_iter().flatten().cloned().collect();
     let finalizers = object::finalizers(&value);
     if finalizers.contains(&ORPHAN) {
         for address in &dependents {
@@ -289,9 +261,7 @@ async fn settle_owner(
             };
             let still_there = registry.store.view().get(&address.0, &address.1).is_some();
             blocked |= still_there
-                && owner_references(&dependent.value())
-                    .iter()
-                    .any(|owner| owner.uid == uid && owner.blocks);
+                && owner_references(&dependent.value()).iter().any(|owner| owner.uid == uid && owner.blocks);
         }
         if !blocked {
             return release(registry, kind, namespace, name, FOREGROUND).await;
@@ -310,11 +280,7 @@ async fn forget_owner(
         return Ok(());
     };
     let (namespace, name) = item.split_once('/').unwrap_or(("", item));
-    registry
-        .edit(kind, namespace, name, &|current| {
-            drop_owners(current, &[uid.to_owned()])
-        })
-        .await
+    registry.edit(kind, namespace, name, &|current| drop_owners(current, &[uid.to_owned()])).await
 }
 
 fn drop_owners(current: &mut Value, uids: &[String]) -> bool {

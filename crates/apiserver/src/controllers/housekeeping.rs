@@ -58,17 +58,11 @@ pub(super) async fn run(registry: Arc<Registry>) {
             .scan(&kind.storage, "", "")
             .map(|stored| stored.value())
             .filter(is_old)
-            .map(|event| {
-                (
-                    object::namespace(&event).to_owned(),
-                    object::name(&event).to_owned(),
-                )
-            })
+            .map(|event| (object::namespace(&event).to_owned(), object::name(&event).to_owned()))
             .collect();
         for (namespace, name) in old {
-            let gone = registry
-                .mark_or_remove_quietly(&kind, &namespace, &name, &DeleteOptions::default())
-                .await;
+            let gone =
+                registry.mark_or_remove_quietly(&kind, &namespace, &name, &DeleteOptions::default()).await;
             if let Err(error) = gone.or_else(|error| if error.code == 404 { Ok(()) } else { Err(error) }) {
                 tracing::warn!(%error, namespace, name, "an old event could not be removed");
             }
@@ -83,9 +77,6 @@ fn is_old(event: &Value) -> bool {
         &event["eventTime"],
         &event["metadata"]["creationTimestamp"],
     ];
-    let newest = stamps
-        .iter()
-        .filter_map(|stamp| stamp.as_str()?.parse::<jiff::Timestamp>().ok())
-        .max();
+    let newest = stamps.iter().filter_map(|stamp| stamp.as_str()?.parse::<jiff::Timestamp>().ok()).max();
     newest.is_some_and(|when| jiff::Timestamp::now().duration_since(when).unsigned_abs() > EVENT_LIFE)
 }

@@ -94,9 +94,7 @@ async fn empty(registry: &Arc<Registry>, namespace: &str) -> ApiResult<bool> {
     let prefix = format!("{namespace}/");
     let mut left = 0;
     let mut places = std::collections::HashSet::new();
-    let namespaced = table
-        .all()
-        .filter(|kind| kind.namespaced && is_storage_version(kind));
+    let namespaced = table.all().filter(|kind| kind.namespaced && is_storage_version(kind));
     for kind in namespaced.filter(|kind| places.insert(kind.storage.clone())) {
         let names: Vec<String> = registry
             .store
@@ -105,10 +103,7 @@ async fn empty(registry: &Arc<Registry>, namespace: &str) -> ApiResult<bool> {
             .map(|stored| stored.key[prefix.len()..].to_owned())
             .collect();
         for name in names {
-            match registry
-                .mark_or_remove_quietly(kind, namespace, &name, &DeleteOptions::default())
-                .await
-            {
+            match registry.mark_or_remove_quietly(kind, namespace, &name, &DeleteOptions::default()).await {
                 Err(error) if error.code != 404 => return Err(error),
                 _ => {}
             }

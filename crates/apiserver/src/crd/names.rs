@@ -12,9 +12,7 @@ use crate::object::{self, strings};
 /// The condition of the given type.
 pub fn condition<'a>(definition: &'a Value, kind: &str) -> Option<&'a Value> {
     let conditions = definition["status"]["conditions"].as_array()?;
-    conditions
-        .iter()
-        .find(|condition| text(condition, "type") == kind)
+    conditions.iter().find(|condition| text(condition, "type") == kind)
 }
 
 /// Whether the condition of the given type holds.
@@ -50,9 +48,7 @@ pub fn accept<'a>(definition: &mut Value, others: impl IntoIterator<Item = &'a V
         ("listKind", "ListKindConflict", &kinds),
     ] {
         let had: Vec<String> = names_in(&accepted[key]).into_iter().map(str::to_owned).collect();
-        let fresh = names_in(&wanted[key])
-            .into_iter()
-            .filter(|name| !had.iter().any(|own| own == name));
+        let fresh = names_in(&wanted[key]).into_iter().filter(|name| !had.iter().any(|own| own == name));
         let clashes: Vec<String> = fresh.filter(|name| taken.contains(name)).map(in_use).collect();
         match clashes.as_slice() {
             [] => accepted[key] = wanted[key].clone(),
@@ -72,14 +68,7 @@ pub fn accept<'a>(definition: &mut Value, others: impl IntoIterator<Item = &'a V
     let established = is_true(definition, "Established");
     let is_accepted = conflict.is_none();
     match conflict {
-        None => set(
-            definition,
-            "NamesAccepted",
-            true,
-            "NoConflicts",
-            "no conflicts found",
-            now,
-        ),
+        None => set(definition, "NamesAccepted", true, "NoConflicts", "no conflicts found", now),
         Some((reason, message)) => set(definition, "NamesAccepted", false, reason, &message, now),
     }
     if !established {
@@ -96,14 +85,7 @@ pub fn accept<'a>(definition: &mut Value, others: impl IntoIterator<Item = &'a V
 /// Declares the definition served.
 pub fn establish(definition: &mut Value, now: &str) {
     let message = "the initial names have been accepted";
-    set(
-        definition,
-        "Established",
-        true,
-        "InitialNamesAccepted",
-        message,
-        now,
-    );
+    set(definition, "Established", true, "InitialNamesAccepted", message, now);
 }
 
 /// Declares that the definition's objects are going.
@@ -122,9 +104,7 @@ fn names_in(value: &Value) -> Vec<&str> {
 fn set(definition: &mut Value, kind: &str, status: bool, reason: &str, message: &str, now: &str) {
     let status = if status { "True" } else { "False" };
     let before = condition(definition, kind).filter(|before| text(before, "status") == status);
-    let since = before
-        .map_or(now, |before| text(before, "lastTransitionTime"))
-        .to_owned();
+    let since = before.map_or(now, |before| text(before, "lastTransitionTime")).to_owned();
     let new = json!({
         "type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": since,
     });

@@ -20,10 +20,7 @@ fn prepared(case: &Value) -> Value {
 /// expression parsers, and where in a CEL expression it stumbled.
 fn comparable([reason, field, message]: [String; 3]) -> [String; 3] {
     let cut = ["error parsing regexp", "compilation failed", "only [Description"];
-    let message = match cut
-        .into_iter()
-        .find_map(|words| message.find(words).map(|at| (words, at)))
-    {
+    let message = match cut.into_iter().find_map(|words| message.find(words).map(|at| (words, at))) {
         Some(("only [Description", at)) => message[at..].to_owned(),
         Some((words, at)) => message[..at + words.len()].to_owned(),
         None => message,
@@ -36,19 +33,13 @@ fn definitions_are_judged_as_by_the_real_server() {
     // Operands of the wrong type show here only when the rule runs; see `schema::typing`.
     let unseen = ["schema 76"];
     let mut wrong = Vec::new();
-    for case in cases()
-        .iter()
-        .filter(|case| !unseen.contains(&case["name"].as_str().unwrap()))
-    {
+    for case in cases().iter().filter(|case| !unseen.contains(&case["name"].as_str().unwrap())) {
         let definition = prepared(case);
         let errors = validate(&definition, case.get("old"));
         let ours: Vec<_> = causes(errors).into_iter().map(comparable).collect();
         let theirs: Vec<_> = measured(case).into_iter().map(comparable).collect();
         if ours != theirs {
-            wrong.push(format!(
-                "{}: \n  ours   {ours:?}\n  theirs {theirs:?}",
-                case["name"]
-            ));
+            wrong.push(format!("{}: \n  ours   {ours:?}\n  theirs {theirs:?}", case["name"]));
         }
     }
     assert!(wrong.is_empty(), "{} differ\n{}", wrong.len(), wrong.join("\n"));
@@ -69,10 +60,7 @@ fn names_are_accepted_as_by_the_real_server() {
             assert!(accept(&mut definition, [], "now"));
             establish(&mut definition, "now");
             assert_eq!(definition["spec"], theirs["spec"]);
-            assert_eq!(
-                without_times(&definition["status"]),
-                without_times(&theirs["status"])
-            );
+            assert_eq!(without_times(&definition["status"]), without_times(&theirs["status"]));
         }
         if let Some(theirs) = case.get("conflicting") {
             assert!(!accept(&mut definition, [&case["other"]], "now"));
@@ -108,27 +96,18 @@ fn a_row_per_served_version() {
         ("VmList", "vm", "vms.example.com")
     );
     assert_eq!(v1.selectable_fields, ["spec.host"]);
-    assert_eq!(
-        (v1.columns[0].path.as_str(), v1.columns[0].priority),
-        (".spec.n", 1)
-    );
+    assert_eq!((v1.columns[0].path.as_str(), v1.columns[0].priority), (".spec.n", 1));
     assert!(v1.status && v1.scale.is_some() && v1.namespaced && !beta.status);
     assert_eq!(beta.storage_api_version, "example.com/v1");
     let warning = beta.custom.as_ref().unwrap().deprecation_warning.as_deref();
-    assert_eq!(
-        warning,
-        Some("example.com/v1beta1 Vm is deprecated; use example.com/v1 Vm")
-    );
+    assert_eq!(warning, Some("example.com/v1beta1 Vm is deprecated; use example.com/v1 Vm"));
 }
 
 #[test]
 fn never_panics_on_nonsense() {
-    for definition in [
-        json!(null),
-        json!([]),
-        json!({"spec": 1}),
-        json!({"spec": {"versions": [1, {}]}, "metadata": []}),
-    ] {
+    for definition in
+        [json!(null), json!([]), json!({"spec": 1}), json!({"spec": {"versions": [1, {}]}, "metadata": []})]
+    {
         let mut definition = definition;
         let _ = validate(&definition, Some(&json!(3)));
         if definition.is_object() {

@@ -30,11 +30,7 @@ pub fn validate(definition: &Value, old: Option<&Value>) -> Vec<FieldError> {
     if definition["spec"]["preserveUnknownFields"] == json!(true) {
         let detail = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema \
                       instead";
-        errors.push(FieldError::invalid(
-            "spec.preserveUnknownFields",
-            &json!(true),
-            detail,
-        ));
+        errors.push(FieldError::invalid("spec.preserveUnknownFields", &json!(true), detail));
     }
     errors
 }
@@ -46,11 +42,7 @@ fn validate_name(definition: &Value, errors: &mut Vec<FieldError>) {
     if object::name(definition) != format!("{}.{}", text(&spec["names"], "plural"), text(spec, "group")) {
         breaches.push("must be spec.names.plural+\".\"+spec.group".to_owned());
     }
-    errors.extend(
-        breaches
-            .into_iter()
-            .map(|detail| FieldError::invalid("metadata.name", &name, detail)),
-    );
+    errors.extend(breaches.into_iter().map(|detail| FieldError::invalid("metadata.name", &name, detail)));
 }
 
 fn validate_spec(spec: &Value, errors: &mut Vec<FieldError>) {
@@ -59,21 +51,12 @@ fn validate_spec(spec: &Value, errors: &mut Vec<FieldError>) {
     if group.is_empty() {
         errors.push(FieldError::required("spec.group", ""));
     } else if !breaches.is_empty() {
-        errors.push(FieldError::invalid(
-            "spec.group",
-            &json!(group),
-            breaches.join(","),
-        ));
+        errors.push(FieldError::invalid("spec.group", &json!(group), breaches.join(",")));
     } else if !group.contains('.') {
         let detail = "should be a domain with at least one dot";
         errors.push(FieldError::invalid("spec.group", &json!(group), detail));
     }
-    one_of(
-        text(spec, "scope"),
-        &["Cluster", "Namespaced"],
-        "spec.scope",
-        errors,
-    );
+    one_of(text(spec, "scope"), &["Cluster", "Namespaced"], "spec.scope", errors);
     validate_versions(spec, errors);
     for key in ["plural", "singular", "kind", "listKind"] {
         if text(&spec["names"], key).is_empty() {
@@ -112,22 +95,13 @@ fn validate_versions(spec: &Value, errors: &mut Vec<FieldError>) {
         let schema = &version["schema"]["openAPIV3Schema"];
         if schema.is_object() {
             if let Some(path) = &places.schema {
-                validate_schema(
-                    schema,
-                    path,
-                    version["subresources"]["status"].is_object(),
-                    errors,
-                );
+                validate_schema(schema, path, version["subresources"]["status"].is_object(), errors);
             }
         } else {
             errors.push(FieldError::required(format!("{path}.schema.openAPIV3Schema"), ""));
         }
         if let Some(path) = &places.subresources {
-            validate_scale(
-                &version["subresources"]["scale"],
-                &format!("{path}.scale"),
-                errors,
-            );
+            validate_scale(&version["subresources"]["scale"], &format!("{path}.scale"), errors);
         }
         if let Some(path) = &places.columns {
             validate_columns(&version["additionalPrinterColumns"], path, errors);
@@ -140,16 +114,8 @@ fn validate_versions(spec: &Value, errors: &mut Vec<FieldError>) {
     if names.len() < versions.len() {
         errors.push(about_versions(versions, "must contain unique version names"));
     }
-    if versions
-        .iter()
-        .filter(|version| version["storage"] == json!(true))
-        .count()
-        != 1
-    {
-        errors.push(about_versions(
-            versions,
-            "must have exactly one version marked as storage version",
-        ));
+    if versions.iter().filter(|version| version["storage"] == json!(true)).count() != 1 {
+        errors.push(about_versions(versions, "must have exactly one version marked as storage version"));
     }
 }
 
@@ -240,9 +206,7 @@ fn validate_schema(schema: &Value, path: &str, has_status: bool, errors: &mut Ve
                 "x-kubernetes-validations" => "XValidations",
                 other => other,
             };
-            ALLOWED
-                .split(' ')
-                .any(|allowed| allowed.eq_ignore_ascii_case(name))
+            ALLOWED.split(' ').any(|allowed| allowed.eq_ignore_ascii_case(name))
         };
         if let Some(keys) = schema.as_object().filter(|keys| !keys.keys().all(is_allowed)) {
             let detail = format!(
@@ -259,21 +223,9 @@ fn validate_scale(scale: &Value, path: &str, errors: &mut Vec<FieldError>) {
         return;
     }
     for (key, roots, detail) in [
-        (
-            "specReplicasPath",
-            &[".spec."] as &[&str],
-            "should be a json path under .spec",
-        ),
-        (
-            "statusReplicasPath",
-            &[".status."],
-            "should be a json path under .status",
-        ),
-        (
-            "labelSelectorPath",
-            &[".spec.", ".status."],
-            "should be a json path under either .spec or .status",
-        ),
+        ("specReplicasPath", &[".spec."] as &[&str], "should be a json path under .spec"),
+        ("statusReplicasPath", &[".status."], "should be a json path under .status"),
+        ("labelSelectorPath", &[".spec.", ".status."], "should be a json path under either .spec or .status"),
     ] {
         let (field, found) = (format!("{path}.{key}"), text(scale, key));
         if found.is_empty() {
@@ -292,16 +244,7 @@ const NOT_SIMPLE: &str = "must be a simple json path starting with .";
 
 fn validate_columns(columns: &Value, path: &str, errors: &mut Vec<FieldError>) {
     const TYPES: [&str; 5] = ["boolean", "date", "integer", "number", "string"];
-    const FORMATS: [&str; 8] = [
-        "byte",
-        "date",
-        "date-time",
-        "double",
-        "float",
-        "int32",
-        "int64",
-        "password",
-    ];
+    const FORMATS: [&str; 8] = ["byte", "date", "date-time", "double", "float", "int32", "int64", "password"];
     for (index, column) in columns.as_array().into_iter().flatten().enumerate() {
         let field = |key: &str| format!("{path}[{index}].{key}");
         if text(column, "name").is_empty() {
@@ -323,11 +266,7 @@ fn validate_columns(columns: &Value, path: &str, errors: &mut Vec<FieldError>) {
         if json_path.is_empty() {
             errors.push(FieldError::required(field("JSONPath"), ""));
         } else if !json_path.starts_with('.') {
-            errors.push(FieldError::invalid(
-                field("JSONPath"),
-                &json!(json_path),
-                NOT_SIMPLE,
-            ));
+            errors.push(FieldError::invalid(field("JSONPath"), &json!(json_path), NOT_SIMPLE));
         }
     }
 }
@@ -366,12 +305,7 @@ fn validate_selectable(fields: &Value, schema: &Value, path: &str, errors: &mut 
     }
     if seen.len() > MOST {
         let detail = format!("must have at most {MOST} items");
-        errors.push(FieldError::of(
-            FieldErrorKind::TooMany,
-            path,
-            seen.len().to_string(),
-            detail,
-        ));
+        errors.push(FieldError::of(FieldErrorKind::TooMany, path, seen.len().to_string(), detail));
     }
 }
 
@@ -379,30 +313,18 @@ fn validate_names(names: &Value, path: &str, errors: &mut Vec<FieldError>) {
     for key in ["plural", "singular", "kind", "listKind"] {
         let name = text(names, key);
         let mixed_case = key.ends_with("ind");
-        let breaches = if mixed_case {
-            dns1035_label(&name.to_lowercase())
-        } else {
-            dns1035_label(name)
-        };
+        let breaches = if mixed_case { dns1035_label(&name.to_lowercase()) } else { dns1035_label(name) };
         if name.is_empty() || breaches.is_empty() {
             continue;
         }
-        let prefix = if mixed_case {
-            "may have mixed case, but should otherwise match: "
-        } else {
-            ""
-        };
+        let prefix = if mixed_case { "may have mixed case, but should otherwise match: " } else { "" };
         let detail = format!("{prefix}{}", breaches.join(","));
         errors.push(FieldError::invalid(format!("{path}.{key}"), &json!(name), detail));
     }
     let list_kind = text(names, "listKind");
     if !list_kind.is_empty() && list_kind == text(names, "kind") {
         let detail = "kind and listKind may not be the same";
-        errors.push(FieldError::invalid(
-            format!("{path}.listKind"),
-            &json!(list_kind),
-            detail,
-        ));
+        errors.push(FieldError::invalid(format!("{path}.listKind"), &json!(list_kind), detail));
     }
     for key in ["shortNames", "categories"] {
         for (index, name) in strings(&names[key]).into_iter().enumerate() {
@@ -421,26 +343,16 @@ fn validate_conversion(conversion: &Value, errors: &mut Vec<FieldError>) {
     if strategy == "Webhook" {
         let detail =
             "conversion webhooks are not supported by this server; use None, which rewrites apiVersion only";
-        errors.push(FieldError::invalid(
-            "spec.conversion.strategy",
-            &json!(strategy),
-            detail,
-        ));
+        errors.push(FieldError::invalid("spec.conversion.strategy", &json!(strategy), detail));
         return;
     }
     let webhook = &conversion["webhook"];
     let detail = "should not be set when strategy is not set to Webhook";
     if webhook["clientConfig"].is_object() {
-        errors.push(FieldError::forbidden(
-            "spec.conversion.webhookClientConfig",
-            detail,
-        ));
+        errors.push(FieldError::forbidden("spec.conversion.webhookClientConfig", detail));
     }
     if !strings(&webhook["conversionReviewVersions"]).is_empty() {
-        errors.push(FieldError::forbidden(
-            "spec.conversion.conversionReviewVersions",
-            detail,
-        ));
+        errors.push(FieldError::forbidden("spec.conversion.conversionReviewVersions", detail));
     }
 }
 
@@ -466,11 +378,7 @@ fn validate_stored(definition: &Value, errors: &mut Vec<FieldError>) {
     let shown = &definition["status"]["storedVersions"];
     let stored = strings(shown);
     if stored.is_empty() {
-        errors.push(FieldError::invalid(
-            FIELD,
-            &Value::Null,
-            "must have at least one stored version",
-        ));
+        errors.push(FieldError::invalid(FIELD, &Value::Null, "must have at least one stored version"));
         return;
     }
     // Each version is looked for once, as the real server does: of two that share a name, the second is not there.
@@ -496,11 +404,7 @@ fn validate_stored(definition: &Value, errors: &mut Vec<FieldError>) {
              a storage migration ensures no data remains persisted in {name} and removes {name} from \
              status.storedVersions"
         );
-        errors.push(FieldError::invalid(
-            format!("{FIELD}[{index}]"),
-            &json!(name),
-            detail,
-        ));
+        errors.push(FieldError::invalid(format!("{FIELD}[{index}]"), &json!(name), detail));
     }
 }
 

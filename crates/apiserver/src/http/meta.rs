@@ -14,7 +14,9 @@ use crate::{discovery, openapi};
 /// Probes and the version answer without credentials: they tell nothing of what is stored.
 pub(super) fn public(path: &str) -> Option<Reply> {
     match path {
-        "/healthz" | "/livez" | "/readyz" => Some(Reply::bytes(StatusCode::OK, "text/plain; charset=utf-8", "ok")),
+        "/healthz" | "/livez" | "/readyz" => {
+            Some(Reply::bytes(StatusCode::OK, "text/plain; charset=utf-8", "ok"))
+        }
         "/version" => Some(Reply::json(StatusCode::OK, &version())),
         _ => None,
     }
@@ -41,28 +43,23 @@ pub(super) fn answer(registry: &Registry, route: &Route, accept: &str, known: &s
         },
         Route::Group(group) => found(discovery::group(&kinds, group))?,
         Route::GroupVersion { group, version } => found(discovery::resource_list(&kinds, group, version))?,
-        Route::OpenApiV2 => {
-            json_type(json!({ "swagger": "2.0", "info": { "title": "Kubernetes", "version": "v1.36.4" }, "paths": {} }))
-        }
-        Route::OpenApiIndex => json_type(openapi::index(&kinds)),
-        Route::OpenApi(path) => found(openapi::document(&kinds, path))?,
+        Route::OpenApiV2 => json_type(
+            json!({ "swagger": "2.0", "info": { "title": "Kubernetes", "version": "v1.36.4" }, "paths": {} }),
+        ),
+        // The real server names no type, and its framework takes JSON for text.
+        Route::OpenApiIndex => (openapi::index(&kinds), "text/plain; charset=utf-8"),
+        Route::OpenApi(path) => match openapi::document(&kinds, path) {
+            Some(document) => json_type(document),
+            None => return Ok(Reply::nothing(StatusCode::NOT_FOUND)),
+        },
         Route::Resource(_) => return Err(ApiError::no_such_resource()),
     };
     let body = value.to_string();
-    let etag = Sha256::digest(&body)
-        .iter()
-        .take(16)
-        .fold(String::new(), |text, byte| format!("{text}{byte:02X}"));
+    let etag =
+        Sha256::digest(&body).iter().take(16).fold(String::new(), |text, byte| format!("{text}{byte:02X}"));
     let unchanged = known.trim_matches('"') == etag;
-    let mut reply = Reply::bytes(
-        if unchanged {
-            StatusCode::NOT_MODIFIED
-        } else {
-            StatusCode::OK
-        },
-        content_type,
-        body,
-    );
+    let mut reply =
+        Reply::bytes(if unchanged { StatusCode::NOT_MODIFIED } else { StatusCode::OK }, content_type, body);
     if unchanged {
         reply.body = Body::empty();
     }

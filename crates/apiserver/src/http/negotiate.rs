@@ -1,7 +1,6 @@
 //! `Accept`: in which form an answer is wanted.
 
 use crate::status::{ApiError, ApiResult};
-use crate::table::IncludeObject;
 
 /// The form of an answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -19,8 +18,11 @@ impl Accept {
         if header.trim().is_empty() {
             return Ok(Self::Object);
         }
-        let forms = header.split(',').filter_map(|entry| {
-            let media = Media::parse(entry)?;
+        let mut readable = header.split(',').filter_map(Media::parse).peekable();
+        if readable.peek().is_none() {
+            return Err(ApiError::no_such_representation());
+        }
+        let mut forms = readable.filter_map(|media| {
             let known_version = matches!(media.version, "" | "v1");
             match media.form {
                 "" => Some(Self::Object),
@@ -31,10 +33,7 @@ impl Accept {
                 _ => None,
             }
         });
-        forms
-            .into_iter()
-            .next()
-            .ok_or_else(|| ApiError::not_acceptable("application/json"))
+        forms.next().ok_or_else(ApiError::not_acceptable)
     }
 }
 
@@ -62,10 +61,7 @@ impl<'a> Media<'a> {
         if !matches!(parts.next(), Some("application/json" | "application/*" | "*/*")) {
             return None;
         }
-        let mut media = Self {
-            form: "",
-            version: "",
-        };
+        let mut media = Self { form: "", version: "" };
         for part in parts {
             match part.split_once('=') {
                 Some(("as", form)) => media.form = form,
@@ -77,17 +73,6 @@ impl<'a> Media<'a> {
     }
 }
 
-pub fn include_object(text: &str) -> ApiResult<IncludeObject> {
-    match text {
-        "" | "Metadata" => Ok(IncludeObject::Metadata),
-        "None" => Ok(IncludeObject::None),
-        "Object" => Ok(IncludeObject::Object),
-        other => Err(ApiError::bad_request(format!(
-            "unrecognized includeObject value: {other:?}"
-        ))),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -96,10 +81,7 @@ mod tests {
     fn the_first_acceptable_form_wins() {
         let kubectl = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
         assert_eq!(Accept::parse(kubectl), Ok(Accept::Table));
-        assert_eq!(
-            Accept::parse("application/vnd.kubernetes.protobuf,application/json"),
-            Ok(Accept::Object)
-        );
+        assert_eq!(Accept::parse("application/vnd.kubernetes.protobuf,application/json"), Ok(Accept::Object));
         assert_eq!(Accept::parse("*/*"), Ok(Accept::Object));
         assert_eq!(Accept::parse(""), Ok(Accept::Object));
         assert_eq!(

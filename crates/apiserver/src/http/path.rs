@@ -52,25 +52,17 @@ pub fn parse(path: &str) -> ApiResult<Route> {
     let mut segments = Vec::new();
     for segment in path.split('/').filter(|segment| !segment.is_empty()) {
         let decoded = percent_decode_str(segment).decode_utf8();
-        segments.push(
-            decoded
-                .map_err(|_| ApiError::bad_request("the URL is not UTF-8"))?
-                .into_owned(),
-        );
+        segments.push(decoded.map_err(|_| ApiError::bad_request("the URL is not UTF-8"))?.into_owned());
     }
     let parts: Vec<&str> = segments.iter().map(String::as_str).collect();
     Ok(match parts.as_slice() {
         ["api"] => Route::Groups { core: true },
         ["apis"] => Route::Groups { core: false },
         ["apis", group] => Route::Group((*group).into()),
-        ["api", version] => Route::GroupVersion {
-            group: String::new(),
-            version: (*version).into(),
-        },
-        ["apis", group, version] => Route::GroupVersion {
-            group: (*group).into(),
-            version: (*version).into(),
-        },
+        ["api", version] => Route::GroupVersion { group: String::new(), version: (*version).into() },
+        ["apis", group, version] => {
+            Route::GroupVersion { group: (*group).into(), version: (*version).into() }
+        }
         ["openapi", "v2"] => Route::OpenApiV2,
         ["openapi", "v3"] => Route::OpenApiIndex,
         ["openapi", "v3", rest @ ..] => Route::OpenApi(rest.join("/")),
@@ -81,11 +73,7 @@ pub fn parse(path: &str) -> ApiResult<Route> {
 }
 
 fn resource(group: &str, version: &str, rest: &[&str]) -> ApiResult<Resource> {
-    let base = Resource {
-        group: group.into(),
-        version: version.into(),
-        ..Resource::default()
-    };
+    let base = Resource { group: group.into(), version: version.into(), ..Resource::default() };
     // `namespaces/N/status` is about the namespace; `namespaces/N/pods` is about what lives in it.
     let (namespace, rest) = match rest {
         ["namespaces", namespace, rest @ ..]
@@ -101,13 +89,7 @@ fn resource(group: &str, version: &str, rest: &[&str]) -> ApiResult<Resource> {
         [plural, name, subresource @ ..] => (plural, Some((*name).to_owned()), subresource.join("/")),
         [] => return Err(ApiError::no_such_resource()),
     };
-    Ok(Resource {
-        namespace,
-        plural: (*plural).to_owned(),
-        name,
-        subresource,
-        ..base
-    })
+    Ok(Resource { namespace, plural: (*plural).to_owned(), name, subresource, ..base })
 }
 
 #[cfg(test)]
@@ -126,15 +108,9 @@ mod tests {
         let object = resource_of("/api/v1/namespaces/a");
         assert_eq!((object.plural.as_str(), object.name()), ("namespaces", "a"));
         let finalize = resource_of("/api/v1/namespaces/a/finalize");
-        assert_eq!(
-            (finalize.plural.as_str(), finalize.subresource.as_str()),
-            ("namespaces", "finalize")
-        );
+        assert_eq!((finalize.plural.as_str(), finalize.subresource.as_str()), ("namespaces", "finalize"));
         let pods = resource_of("/api/v1/namespaces/a/pods");
-        assert_eq!(
-            (pods.namespace(), pods.plural.as_str(), pods.name.as_deref()),
-            ("a", "pods", None)
-        );
+        assert_eq!((pods.namespace(), pods.plural.as_str(), pods.name.as_deref()), ("a", "pods", None));
     }
 
     #[test]
@@ -146,9 +122,6 @@ mod tests {
         assert_eq!(rbac.name(), "system:admin");
         assert!(parse("/nowhere").is_err());
         assert_eq!(parse("/apis/apps").ok(), Some(Route::Group("apps".into())));
-        assert_eq!(
-            parse("/openapi/v3/api/v1").ok(),
-            Some(Route::OpenApi("api/v1".into()))
-        );
+        assert_eq!(parse("/openapi/v3/api/v1").ok(), Some(Route::OpenApi("api/v1".into())));
     }
 }

@@ -13,10 +13,7 @@ impl Query {
     }
 
     pub fn get(&self, key: &str) -> Option<&str> {
-        self.0
-            .iter()
-            .find(|(name, _)| name == key)
-            .map(|(_, value)| value.as_str())
+        self.0.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
     }
 
     /// The value, empty when the parameter is absent.
@@ -35,7 +32,9 @@ impl Query {
             None | Some("") => Ok(None),
             Some(text) => match text.parse::<i64>() {
                 Ok(number) => Ok(u64::try_from(number).ok()),
-                Err(_) => Err(ApiError::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax"))),
+                Err(_) => {
+                    Err(ApiError::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax")))
+                }
             },
         }
     }
@@ -58,11 +57,7 @@ impl Query {
             "" | "Warn" => Ok(FieldValidation::Warn),
             "Strict" => Ok(FieldValidation::Strict),
             "Ignore" => Ok(FieldValidation::Ignore),
-            other => Err(invalid_option(
-                "fieldValidation",
-                other,
-                "\", \"Ignore\", \"Strict\", \"Warn",
-            )),
+            other => Err(invalid_option("fieldValidation", other, "\", \"Ignore\", \"Strict\", \"Warn")),
         }
     }
 }
@@ -78,16 +73,7 @@ pub enum FieldValidation {
 fn invalid_option(field: &str, value: &str, supported: &str) -> ApiError {
     use crate::status::{FieldError, FieldErrorKind};
     let detail = format!("supported values: \"{supported}\"");
-    let shown = if field == "dryRun" {
-        format!("[\"{value}\"]")
-    } else {
-        format!("\"{value}\"")
-    };
+    let shown = if field == "dryRun" { format!("[\"{value}\"]") } else { format!("\"{value}\"") };
     let kind = FieldErrorKind::NotSupported;
-    ApiError::invalid(
-        "meta.k8s.io",
-        "CreateOptions",
-        "",
-        vec![FieldError::of(kind, field, shown, detail)],
-    )
+    ApiError::invalid("meta.k8s.io", "CreateOptions", "", vec![FieldError::of(kind, field, shown, detail)])
 }

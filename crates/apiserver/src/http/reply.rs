@@ -36,10 +36,9 @@ impl http_body::Body for Body {
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         match &mut *self {
             Self::Full(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Self::Stream(stream) => stream
-                .as_mut()
-                .poll_next(cx)
-                .map(|item| item.map(|bytes| Ok(Frame::data(bytes)))),
+            Self::Stream(stream) => {
+                stream.as_mut().poll_next(cx).map(|item| item.map(|bytes| Ok(Frame::data(bytes))))
+            }
         }
     }
 
@@ -79,15 +78,17 @@ impl Reply {
         }
     }
 
+    /// A status alone.
+    pub fn nothing(status: StatusCode) -> Self {
+        Self { body: Body::empty(), ..Self::bytes(status, "", Bytes::new()) }
+    }
+
     pub fn json(status: StatusCode, value: &Value) -> Self {
         Self::bytes(status, "application/json", value.to_string())
     }
 
     pub fn stream(content_type: &'static str, stream: ByteStream) -> Self {
-        Self {
-            body: Body::Stream(stream),
-            ..Self::bytes(StatusCode::OK, content_type, Bytes::new())
-        }
+        Self { body: Body::Stream(stream), ..Self::bytes(StatusCode::OK, content_type, Bytes::new()) }
     }
 
     pub fn error(error: &ApiError) -> Self {
@@ -96,11 +97,8 @@ impl Reply {
             return Self::bytes(status, "text/plain; charset=utf-8", format!("{}\n", error.message));
         }
         let mut reply = Self::json(status, &error.to_value());
-        reply.retry_after = error
-            .details
-            .as_ref()
-            .map(|d| d.retry_after_seconds)
-            .filter(|seconds| *seconds > 0);
+        reply.retry_after =
+            error.details.as_ref().map(|d| d.retry_after_seconds).filter(|seconds| *seconds > 0);
         reply
     }
 
@@ -114,20 +112,16 @@ impl Reply {
         let mut response = Response::new(self.body);
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(self.content_type));
-        headers.insert(
-            header::CACHE_CONTROL,
-            HeaderValue::from_static("no-cache, private"),
-        );
+        if !self.content_type.is_empty() {
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(self.content_type));
+        }
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
         for warning in &self.warnings {
             if let Ok(value) = HeaderValue::from_str(&warning_text(warning)) {
                 headers.append(header::WARNING, value);
             }
         }
-        if let Some(value) = self
-            .etag
-            .and_then(|etag| HeaderValue::from_str(&format!("\"{etag}\"")).ok())
-        {
+        if let Some(value) = self.etag.and_then(|etag| HeaderValue::from_str(&format!("\"{etag}\"")).ok()) {
             headers.insert(header::ETAG, value);
         }
         if let Some(seconds) = self.retry_after {

@@ -37,14 +37,10 @@ pub fn kinds() -> Vec<Kind> {
             .status()
             .keeps_status_on_create()
             .selects(&["spec.unschedulable"]),
-        row(
-            CORE,
-            "persistentvolumeclaims",
-            "io.k8s.api.core.v1.PersistentVolumeClaim",
-        )
-        .short("pvc")
-        .status()
-        .returns_deleted(),
+        row(CORE, "persistentvolumeclaims", "io.k8s.api.core.v1.PersistentVolumeClaim")
+            .short("pvc")
+            .status()
+            .returns_deleted(),
         row(CORE, "persistentvolumes", "io.k8s.api.core.v1.PersistentVolume")
             .cluster()
             .short("pv")
@@ -88,38 +84,18 @@ pub fn kinds() -> Vec<Kind> {
             .stored_as("events", "v1")
             .selects(&REGARDING)
             .selects(&["reason", "reportingController", "type"]),
-        row(
-            ("coordination.k8s.io", "v1"),
-            "leases",
-            "io.k8s.api.coordination.v1.Lease",
-        )
-        .create_on_update()
-        .conditional_update(),
-        row(
-            ("discovery.k8s.io", "v1"),
-            "endpointslices",
-            "io.k8s.api.discovery.v1.EndpointSlice",
-        )
-        .generation(),
-        row(
-            ("policy", "v1"),
-            "poddisruptionbudgets",
-            "io.k8s.api.policy.v1.PodDisruptionBudget",
-        )
-        .short("pdb")
-        .status()
-        .generation()
-        .conditional_update(),
-        row(
-            APPS,
-            "controllerrevisions",
-            "io.k8s.api.apps.v1.ControllerRevision",
-        ),
-        row(APPS, "daemonsets", "io.k8s.api.apps.v1.DaemonSet")
-            .short("ds")
-            .in_all()
-            .status()
+        row(("coordination.k8s.io", "v1"), "leases", "io.k8s.api.coordination.v1.Lease")
+            .create_on_update()
+            .conditional_update(),
+        row(("discovery.k8s.io", "v1"), "endpointslices", "io.k8s.api.discovery.v1.EndpointSlice")
             .generation(),
+        row(("policy", "v1"), "poddisruptionbudgets", "io.k8s.api.policy.v1.PodDisruptionBudget")
+            .short("pdb")
+            .status()
+            .generation()
+            .conditional_update(),
+        row(APPS, "controllerrevisions", "io.k8s.api.apps.v1.ControllerRevision"),
+        row(APPS, "daemonsets", "io.k8s.api.apps.v1.DaemonSet").short("ds").in_all().status().generation(),
         row(APPS, "deployments", "io.k8s.api.apps.v1.Deployment")
             .short("deploy")
             .in_all()
@@ -162,16 +138,10 @@ pub fn kinds() -> Vec<Kind> {
         .in_category("api-extensions")
         .generation()
         .conditional_update(),
-        row(
-            RBAC,
-            "clusterrolebindings",
-            "io.k8s.api.rbac.v1.ClusterRoleBinding",
-        )
-        .cluster()
-        .create_on_update(),
-        row(RBAC, "clusterroles", "io.k8s.api.rbac.v1.ClusterRole")
+        row(RBAC, "clusterrolebindings", "io.k8s.api.rbac.v1.ClusterRoleBinding")
             .cluster()
             .create_on_update(),
+        row(RBAC, "clusterroles", "io.k8s.api.rbac.v1.ClusterRole").cluster().create_on_update(),
         row(RBAC, "rolebindings", "io.k8s.api.rbac.v1.RoleBinding").create_on_update(),
         row(RBAC, "roles", "io.k8s.api.rbac.v1.Role").create_on_update(),
         row(
@@ -184,57 +154,27 @@ pub fn kinds() -> Vec<Kind> {
         .status()
         .with("approval")
         .selects(&["spec.signerName"]),
-        row(
-            ("storage.k8s.io", "v1"),
-            "storageclasses",
-            "io.k8s.api.storage.v1.StorageClass",
-        )
-        .cluster()
-        .short("sc")
-        .returns_deleted(),
-        row(
-            ("scheduling.k8s.io", "v1"),
-            "priorityclasses",
-            "io.k8s.api.scheduling.v1.PriorityClass",
-        )
-        .cluster()
-        .short("pc")
-        .generation(),
-        row(
-            AUTHENTICATION,
-            "selfsubjectreviews",
-            "io.k8s.api.authentication.v1.SelfSubjectReview",
-        )
-        .cluster(),
-        row(
-            AUTHENTICATION,
-            "tokenreviews",
-            "io.k8s.api.authentication.v1.TokenReview",
-        )
-        .cluster(),
+        row(("storage.k8s.io", "v1"), "storageclasses", "io.k8s.api.storage.v1.StorageClass")
+            .cluster()
+            .short("sc")
+            .returns_deleted(),
+        row(("scheduling.k8s.io", "v1"), "priorityclasses", "io.k8s.api.scheduling.v1.PriorityClass")
+            .cluster()
+            .short("pc")
+            .generation(),
+        row(AUTHENTICATION, "selfsubjectreviews", "io.k8s.api.authentication.v1.SelfSubjectReview").cluster(),
+        row(AUTHENTICATION, "tokenreviews", "io.k8s.api.authentication.v1.TokenReview").cluster(),
         row(
             AUTHORIZATION,
             "localsubjectaccessreviews",
             "io.k8s.api.authorization.v1.LocalSubjectAccessReview",
         ),
-        row(
-            AUTHORIZATION,
-            "selfsubjectaccessreviews",
-            "io.k8s.api.authorization.v1.SelfSubjectAccessReview",
-        )
-        .cluster(),
-        row(
-            AUTHORIZATION,
-            "selfsubjectrulesreviews",
-            "io.k8s.api.authorization.v1.SelfSubjectRulesReview",
-        )
-        .cluster(),
-        row(
-            AUTHORIZATION,
-            "subjectaccessreviews",
-            "io.k8s.api.authorization.v1.SubjectAccessReview",
-        )
-        .cluster(),
+        row(AUTHORIZATION, "selfsubjectaccessreviews", "io.k8s.api.authorization.v1.SelfSubjectAccessReview")
+            .cluster(),
+        row(AUTHORIZATION, "selfsubjectrulesreviews", "io.k8s.api.authorization.v1.SelfSubjectRulesReview")
+            .cluster(),
+        row(AUTHORIZATION, "subjectaccessreviews", "io.k8s.api.authorization.v1.SubjectAccessReview")
+            .cluster(),
     ]
 }
 
@@ -279,10 +219,7 @@ fn row((group, version): (&str, &str), plural: &str, definition: &'static str) -
         status: false,
         scale: None,
         subresources: Vec::new(),
-        traits: Traits {
-            unconditional_update: true,
-            ..Traits::default()
-        },
+        traits: Traits { unconditional_update: true, ..Traits::default() },
         custom: None,
     };
     row.storage_api_version = row.api_version();
@@ -317,8 +254,7 @@ impl Kind {
     }
 
     fn selects(mut self, fields: &[&str]) -> Self {
-        self.selectable_fields
-            .extend(fields.iter().map(|&field| field.to_owned()));
+        self.selectable_fields.extend(fields.iter().map(|&field| field.to_owned()));
         self
     }
 

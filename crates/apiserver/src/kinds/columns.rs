@@ -24,13 +24,9 @@ pub fn of(plural: &str) -> Vec<Column> {
             Some(Column {
                 name: name.into(),
                 kind: parts.next()?.into(),
-                format: if name == "Name" {
-                    "name".into()
-                } else {
-                    String::new()
-                },
+                format: if name == "Name" { "name".into() } else { String::new() },
                 priority: parts.next()?.parse().ok()?,
-                description: parts.next()?.into(),
+                description: parts.next()?.replace("\\n", "\n"),
                 path: String::new(),
             })
         })
@@ -60,13 +56,7 @@ pub fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Option<Vec<Value>> 
         "leases" => vec![named, json!(text(&spec["holderIdentity"])), age],
         "endpointslices" => endpoint_slice(o, age),
         "poddisruptionbudgets" => {
-            let limit = |value: &Value| {
-                json!(if value.is_null() {
-                    "N/A".to_owned()
-                } else {
-                    plain(value)
-                })
-            };
+            let limit = |value: &Value| json!(if value.is_null() { "N/A".to_owned() } else { plain(value) });
             let allowed = number(&status["disruptionsAllowed"]);
             let (least, most) = (limit(&spec["minAvailable"]), limit(&spec["maxUnavailable"]));
             vec![named, least, most, json!(allowed), age]
@@ -88,28 +78,16 @@ pub fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Option<Vec<Value>> 
             row
         }
         "deployments" => {
-            let ready = format!(
-                "{}/{}",
-                number(&status["readyReplicas"]),
-                number(&spec["replicas"])
-            );
-            let (updated, available) = (
-                number(&status["updatedReplicas"]),
-                number(&status["availableReplicas"]),
-            );
+            let ready = format!("{}/{}", number(&status["readyReplicas"]), number(&spec["replicas"]));
+            let (updated, available) =
+                (number(&status["updatedReplicas"]), number(&status["availableReplicas"]));
             let mut row = vec![named, json!(ready), json!(updated), json!(available), age];
             row.extend(template(spec));
             row
         }
         "replicasets" => {
             let (current, ready) = (number(&status["replicas"]), number(&status["readyReplicas"]));
-            let mut row = vec![
-                named,
-                json!(number(&spec["replicas"])),
-                json!(current),
-                json!(ready),
-                age,
-            ];
+            let mut row = vec![named, json!(number(&spec["replicas"])), json!(current), json!(ready), age];
             row.extend(template(spec));
             row
         }
@@ -124,11 +102,7 @@ pub fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Option<Vec<Value>> 
         "storageclasses" => {
             let default = at_path(o, "metadata.annotations")
                 .is_some_and(|a| a["storageclass.kubernetes.io/is-default-class"] == "true");
-            let named = if default {
-                format!("{} (default)", name(o))
-            } else {
-                name(o).to_owned()
-            };
+            let named = if default { format!("{} (default)", name(o)) } else { name(o).to_owned() };
             let fields = ["provisioner", "reclaimPolicy", "volumeBindingMode"];
             let mut row = vec![json!(named)];
             row.extend(fields.map(|field| json!(text(&o[field]))));
@@ -204,12 +178,8 @@ fn or_none(value: &str) -> &str {
 
 /// `k=v,…` in key order.
 fn pairs(map: &Value) -> String {
-    let all: Vec<String> = map
-        .as_object()
-        .into_iter()
-        .flatten()
-        .map(|(key, value)| format!("{key}={}", text(value)))
-        .collect();
+    let all: Vec<String> =
+        map.as_object().into_iter().flatten().map(|(key, value)| format!("{key}={}", text(value))).collect();
     or_none(&all.join(",")).to_owned()
 }
 
@@ -305,12 +275,10 @@ fn node(o: &Value, age: Value) -> Vec<Value> {
     }
     let mut roles: Vec<String> = labels(o)
         .into_iter()
-        .filter_map(
-            |(key, value)| match key.strip_prefix("node-role.kubernetes.io/") {
-                Some(role) => Some(role.to_owned()),
-                None => (key == "kubernetes.io/role").then_some(value),
-            },
-        )
+        .filter_map(|(key, value)| match key.strip_prefix("node-role.kubernetes.io/") {
+            Some(role) => Some(role.to_owned()),
+            None => (key == "kubernetes.io/role").then_some(value),
+        })
         .filter(|role| !role.is_empty())
         .collect();
     roles.sort();
@@ -335,11 +303,7 @@ fn node(o: &Value, age: Value) -> Vec<Value> {
 }
 
 fn phase(o: &Value) -> Value {
-    json!(if is_being_deleted(o) {
-        "Terminating"
-    } else {
-        text(&o["status"]["phase"])
-    })
+    json!(if is_being_deleted(o) { "Terminating" } else { text(&o["status"]["phase"]) })
 }
 
 fn access_modes(modes: &Value) -> Value {
@@ -350,11 +314,8 @@ fn access_modes(modes: &Value) -> Value {
         ("ReadWriteMany", "RWX"),
         ("ReadWriteOncePod", "RWOP"),
     ];
-    let shown: Vec<&str> = short
-        .iter()
-        .filter(|(mode, _)| modes.contains(mode))
-        .map(|(_, short)| *short)
-        .collect();
+    let shown: Vec<&str> =
+        short.iter().filter(|(mode, _)| modes.contains(mode)).map(|(_, short)| *short).collect();
     json!(shown.join(","))
 }
 
@@ -369,10 +330,7 @@ fn claim(o: &Value, age: Value) -> Vec<Value> {
     let (capacity, modes) = if volume.is_empty() {
         (json!(""), json!(""))
     } else {
-        (
-            json!(plain_or_empty(&status["capacity"]["storage"])),
-            access_modes(&status["accessModes"]),
-        )
+        (json!(plain_or_empty(&status["capacity"]["storage"])), access_modes(&status["accessModes"]))
     };
     vec![
         json!(name(o)),
@@ -389,10 +347,7 @@ fn claim(o: &Value, age: Value) -> Vec<Value> {
 
 fn volume(o: &Value, age: Value) -> Vec<Value> {
     let (spec, status) = (&o["spec"], &o["status"]);
-    let claim = match (
-        text(&spec["claimRef"]["namespace"]),
-        text(&spec["claimRef"]["name"]),
-    ) {
+    let claim = match (text(&spec["claimRef"]["namespace"]), text(&spec["claimRef"]["name"])) {
         (_, "") => String::new(),
         (namespace, name) => format!("{namespace}/{name}"),
     };
@@ -412,11 +367,7 @@ fn volume(o: &Value, age: Value) -> Vec<Value> {
 }
 
 fn plain_or_empty(value: &Value) -> String {
-    if value.is_null() {
-        String::new()
-    } else {
-        plain(value)
-    }
+    if value.is_null() { String::new() } else { plain(value) }
 }
 
 fn service(o: &Value, age: Value) -> Vec<Value> {
@@ -459,16 +410,12 @@ fn endpoint_slice(o: &Value, age: Value) -> Vec<Value> {
             _ => or(&shown, "<unset>").to_owned(),
         }
     };
-    let ports = list(&o["ports"])
-        .iter()
-        .map(|port| match (&port["port"], &port["name"]) {
-            (Value::Null, Value::Null) => "*".to_owned(),
-            (Value::Null, name) => plain(name),
-            (number, _) => plain(number),
-        });
-    let addresses = list(&o["endpoints"])
-        .iter()
-        .flat_map(|e| strings(&e["addresses"]));
+    let ports = list(&o["ports"]).iter().map(|port| match (&port["port"], &port["name"]) {
+        (Value::Null, Value::Null) => "*".to_owned(),
+        (Value::Null, name) => plain(name),
+        (number, _) => plain(number),
+    });
+    let addresses = list(&o["endpoints"]).iter().flat_map(|e| strings(&e["addresses"]));
     vec![
         json!(name(o)),
         json!(text(&o["addressType"])),
@@ -484,15 +431,9 @@ fn controller(o: &Value) -> String {
     let Some(owner) = owners.iter().find(|owner| owner["controller"] == true) else {
         return "<none>".to_owned();
     };
-    let group = text(&owner["apiVersion"])
-        .split_once('/')
-        .map_or("", |(group, _)| group);
+    let group = text(&owner["apiVersion"]).split_once('/').map_or("", |(group, _)| group);
     let kind = text(&owner["kind"]).to_lowercase();
-    format!(
-        "{}/{}",
-        crate::status::qualified(&kind, group),
-        text(&owner["name"])
-    )
+    format!("{}/{}", crate::status::qualified(&kind, group), text(&owner["name"]))
 }
 
 fn binding(o: &Value, age: Value) -> Vec<Value> {
@@ -508,14 +449,7 @@ fn binding(o: &Value, age: Value) -> Vec<Value> {
     };
     let role = format!("{}/{}", text(&o["roleRef"]["kind"]), text(&o["roleRef"]["name"]));
     let (users, groups) = (subjects("User"), subjects("Group"));
-    vec![
-        json!(name(o)),
-        json!(role),
-        age,
-        users,
-        groups,
-        subjects("ServiceAccount"),
-    ]
+    vec![json!(name(o)), json!(role), age, users, groups, subjects("ServiceAccount")]
 }
 
 fn signing_request(o: &Value, age: Value) -> Vec<Value> {

@@ -19,6 +19,8 @@ use crate::schema::{Constraints, Node, Schema, Type};
 const REFERENCE: &str = "#/components/schemas/";
 pub const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 pub const QUANTITY: &str = "io.k8s.apimachinery.pkg.api.resource.Quantity";
+/// The format of base64 text in a built-in: that of custom resources, `byte`, takes neither nothing nor line breaks.
+pub const BYTES: &str = "bytes";
 const LIST_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta";
 /// Any JSON at all, whatever the types say: raw values, and field sets that only server-side apply reads.
 const OPAQUE: [&str; 3] = [
@@ -114,15 +116,9 @@ struct Generated {
 
 impl Generated {
     fn new() -> Self {
-        let mut types = Types {
-            generator: SchemaSettings::openapi3().into_generator(),
-            roots: Vec::new(),
-        };
+        let mut types = Types { generator: SchemaSettings::openapi3().into_generator(), roots: Vec::new() };
         types.served();
-        Self {
-            definitions: types.generator.take_definitions(false),
-            roots: types.roots,
-        }
+        Self { definitions: types.generator.take_definitions(false), roots: types.roots }
     }
 }
 
@@ -181,8 +177,7 @@ impl Types {
         self.single::<apimachinery::pkg::apis::meta::v1::Status>();
         // DeleteOptions counts as a kind of every group; v1 is the one that all of them accept.
         self.add::<apimachinery::pkg::apis::meta::v1::DeleteOptions>("", "v1", "DeleteOptions");
-        self.generator
-            .subschema_for::<apimachinery::pkg::apis::meta::v1::ListMeta>();
+        self.generator.subschema_for::<apimachinery::pkg::apis::meta::v1::ListMeta>();
     }
 
     fn add<T: JsonSchema>(&mut self, group: &'static str, version: &'static str, kind: &'static str) {
@@ -275,10 +270,7 @@ impl Builder {
     }
 
     fn schema(&mut self, name: &str, definition: &Value) -> Schema {
-        let mut schema = Schema {
-            kind: kind_of(definition),
-            ..Schema::default()
-        };
+        let mut schema = Schema { kind: kind_of(definition), ..Schema::default() };
         // "A schema, or a list of them": keep what any of the alternatives knows, and check no type.
         for alternative in definition["oneOf"].as_array().into_iter().flatten() {
             if let Node::Named(base) = self.node(name, "", alternative) {
@@ -303,7 +295,9 @@ impl Builder {
         }
         schema.constraints = Constraints {
             required: self.required(name, &definition["required"]),
-            format: definition["format"].as_str().map(str::to_owned),
+            format: definition["format"]
+                .as_str()
+                .map(|format| if format == "byte" { BYTES } else { format }.to_owned()),
             ..Constraints::default()
         };
         schema
@@ -333,9 +327,7 @@ impl Builder {
         fact.apply(&mut schema);
         if plain && !fact.shapes() {
             let key = format!("{:?} {:?}", schema.kind, schema.constraints.format);
-            return Node::Inline(Arc::clone(
-                self.scalars.entry(key).or_insert_with(|| Arc::new(schema)),
-            ));
+            return Node::Inline(Arc::clone(self.scalars.entry(key).or_insert_with(|| Arc::new(schema))));
         }
         schema.into()
     }

@@ -88,19 +88,12 @@ impl Fact {
     }
 
     fn enumeration(&self) -> Vec<Value> {
-        self.options
-            .iter()
-            .flat_map(|all| all.split('|'))
-            .map(Value::from)
-            .collect()
+        self.options.iter().flat_map(|all| all.split('|')).map(Value::from).collect()
     }
 
     /// Whether the field's schema says more than its type alone.
     pub fn shapes(self) -> bool {
-        let of_the_parent = Self {
-            optional: true,
-            ..Self::default()
-        };
+        let of_the_parent = Self { optional: true, ..Self::default() };
         self != of_the_parent && self != Self::default()
     }
 

@@ -22,6 +22,7 @@ mod rules;
 mod services;
 
 pub use names::{NameRule, name_rule};
+pub use quantities::is_quantity;
 
 /// Prepares a new object (after defaulting): initial status, derived fields.
 pub fn prepare_create(kind: &Kind, object: &mut Value) {
@@ -225,10 +226,7 @@ pub fn present(kind: &Kind, object: &mut Value) {
 }
 
 /// The reverse of [`present`]: what the client sent, as it is stored.
-#[allow(
-    clippy::unnecessary_wraps,
-    reason = "conversions may fail; those there are today cannot"
-)]
+#[allow(clippy::unnecessary_wraps, reason = "conversions may fail; those there are today cannot")]
 pub fn absorb(kind: &Kind, object: &mut Value) -> ApiResult<()> {
     if &*kind.storage == "events" && kind.custom.is_none() {
         events::absorb(kind, object);

@@ -34,14 +34,10 @@ fn every_row_has_a_definition_and_columns() {
 #[test]
 fn every_line_of_the_tables_is_about_a_field_that_exists() {
     let raw = raw_definitions();
-    for (file, text) in [
-        ("facts.txt", include_str!("facts.txt")),
-        ("defaults.txt", include_str!("defaults.txt")),
-    ] {
-        for line in text
-            .lines()
-            .filter(|line| !line.is_empty() && !line.starts_with('#'))
-        {
+    for (file, text) in
+        [("facts.txt", include_str!("facts.txt")), ("defaults.txt", include_str!("defaults.txt"))]
+    {
+        for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
             let words: Vec<&str> = line.splitn(3, ' ').collect();
             let definition = raw.get(words[0]).unwrap_or_else(|| panic!("{file}: {line}"));
             let known = words[1] == "." || definition["properties"].get(words[1]).is_some();
@@ -54,10 +50,7 @@ fn every_line_of_the_tables_is_about_a_field_that_exists() {
     let plurals: BTreeSet<String> = builtin::kinds().into_iter().map(|kind| kind.plural).collect();
     for line in include_str!("columns.txt").lines().skip(1) {
         let words: Vec<&str> = line.split('|').collect();
-        assert!(
-            words.len() == 5 && plurals.contains(words[0]),
-            "columns.txt: {line}"
-        );
+        assert!(words.len() == 5 && plurals.contains(words[0]), "columns.txt: {line}");
         assert!(words[3].parse::<i32>().is_ok(), "columns.txt: {line}");
     }
 }
@@ -73,25 +66,16 @@ fn facts_reach_the_schemas() {
     let container = containers.element().unwrap();
     assert_eq!(container.constraints.required, ["name"]);
     let ports = container.field("ports").unwrap();
-    assert_eq!(
-        ports.list,
-        ListType::Map(vec!["containerPort".into(), "protocol".into()])
-    );
+    assert_eq!(ports.list, ListType::Map(vec!["containerPort".into(), "protocol".into()]));
     let protocol = ports.element().unwrap().field("protocol").unwrap();
     assert_eq!(protocol.default, Some(json!("TCP")));
     assert_eq!(protocol.constraints.options.len(), 3);
     assert!(pod_spec.field("volumes").unwrap().patch.retain_keys);
     assert!(pod_spec.field("nodeSelector").unwrap().atomic_map);
-    let strategy = definitions::get("io.k8s.api.apps.v1.DeploymentSpec")
-        .field("strategy")
-        .unwrap();
+    let strategy = definitions::get("io.k8s.api.apps.v1.DeploymentSpec").field("strategy").unwrap();
     assert!(strategy.patch.retain_keys && strategy.field("rollingUpdate").is_some());
     assert_eq!(strategy.default, Some(json!({})));
-    assert!(
-        definitions::get("io.k8s.api.apps.v1.DeploymentStrategy")
-            .default
-            .is_none()
-    );
+    assert!(definitions::get("io.k8s.api.apps.v1.DeploymentStrategy").default.is_none());
     assert!(definitions::get("io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector").atomic_map);
 }
 
@@ -100,19 +84,9 @@ fn schemas_of_schemas_are_recursive() {
     let group = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1";
     let props = definitions::get(&format!("{group}.JSONSchemaProps"));
     let deep = |field: &str, schema: &'static Schema| schema.field(field).unwrap();
-    assert!(
-        deep("additionalProperties", props)
-            .field("x-kubernetes-validations")
-            .is_some()
-    );
+    assert!(deep("additionalProperties", props).field("x-kubernetes-validations").is_some());
     assert!(deep("items", props).field("properties").is_some());
-    assert!(
-        deep("items", props)
-            .element()
-            .unwrap()
-            .field("properties")
-            .is_some()
-    );
+    assert!(deep("items", props).element().unwrap().field("properties").is_some());
     assert!(deep("default", props).preserve_unknown);
 }
 
@@ -139,10 +113,7 @@ fn raw_definitions_read_as_the_real_servers() {
 #[test]
 fn both_event_apis_share_their_place() {
     let table = KindTable::builtin();
-    let (old, new) = (
-        table.get("", "v1", "events"),
-        table.get("events.k8s.io", "v1", "events"),
-    );
+    let (old, new) = (table.get("", "v1", "events"), table.get("events.k8s.io", "v1", "events"));
     let (old, new) = (old.unwrap(), new.unwrap());
     assert_eq!(old.storage, new.storage);
     assert_eq!(old.storage_api_version, new.storage_api_version);
@@ -163,12 +134,7 @@ fn cost_of_the_definitions() {
     println!("schemas: {:?}, {}", start.elapsed(), resident());
     let start = std::time::Instant::now();
     let raw = raw_definitions();
-    println!(
-        "raw: {} definitions, {:?}, {}",
-        raw.len(),
-        start.elapsed(),
-        resident()
-    );
+    println!("raw: {} definitions, {:?}, {}", raw.len(), start.elapsed(), resident());
     drop(raw);
     println!("after: {}", resident());
 }
@@ -191,8 +157,7 @@ fn cells_are_the_real_servers() {
     let recorded = recorded();
     let rows = |list: &str, object: &'static str| {
         let rows = recorded[list].as_array().unwrap().clone();
-        rows.into_iter()
-            .map(move |row| (row[object].clone(), row["cells"].clone(), row["at"].clone()))
+        rows.into_iter().map(move |row| (row[object].clone(), row["cells"].clone(), row["at"].clone()))
     };
     for (object, cells, at) in rows("created", "stored").chain(rows("scenes", "object")) {
         let kind = kind_of(&object);
@@ -203,12 +168,7 @@ fn cells_are_the_real_servers() {
         for ((ours, theirs), column) in ours.iter().zip(theirs).zip(&kind.columns) {
             // The objects were seconds old when they were printed.
             let young = column.name == "Age" && ours.as_str().is_some_and(|age| age.ends_with('s'));
-            assert!(
-                young || ours == theirs,
-                "{} {}: {ours} is {theirs}",
-                kind.kind,
-                column.name
-            );
+            assert!(young || ours == theirs, "{} {}: {ours} is {theirs}", kind.kind, column.name);
         }
     }
 }
@@ -217,11 +177,7 @@ fn cells_are_the_real_servers() {
 fn durations_are_the_real_servers() {
     for pair in recorded()["durations"].as_array().unwrap() {
         let seconds = pair[0].as_i64().unwrap();
-        assert_eq!(
-            json!(super::columns::human_duration(seconds)),
-            pair[1],
-            "{seconds}"
-        );
+        assert_eq!(json!(super::columns::human_duration(seconds)), pair[1], "{seconds}");
     }
     assert_eq!(super::columns::human_duration(-1), "0s");
     assert_eq!(super::columns::human_duration(-2), "<invalid>");
@@ -267,8 +223,7 @@ fn without_nulls(value: &Value) -> Value {
     match value {
         Value::Object(map) => {
             let kept = map.iter().filter(|(_, value)| !value.is_null());
-            kept.map(|(key, value)| (key.clone(), without_nulls(value)))
-                .collect()
+            kept.map(|(key, value)| (key.clone(), without_nulls(value))).collect()
         }
         Value::Array(elements) => elements.iter().map(without_nulls).collect(),
         other => other.clone(),
@@ -325,12 +280,7 @@ fn created_objects_are_the_real_servers() {
         let mut errors = missing("", &kind.schema, &object);
         errors.extend(super::strategy::validate(&kind, &object, None));
         assert!(errors.is_empty(), "{}: {errors:?}", case["sent"]);
-        differences(
-            &kind.kind,
-            &without_nulls(&object),
-            &without_nulls(&case["stored"]),
-            &mut found,
-        );
+        differences(&kind.kind, &without_nulls(&object), &without_nulls(&case["stored"]), &mut found);
     }
     found.retain(|difference| !NOT_OURS.iter().any(|known| difference.contains(known)));
     assert!(found.is_empty(), "{found:#?}");
@@ -403,10 +353,7 @@ fn refusals_are_the_real_servers() {
         // Refused by both, in other words: the order or the spelling of Go's own values.
         let differs = case["differs"] == true && ours.is_some() && case["message"].is_string();
         if differs == (json!(ours) == case["message"]) {
-            found.push(format!(
-                "{}\n   ours {ours:?}\n   real {}",
-                case["new"], case["message"]
-            ));
+            found.push(format!("{}\n   ours {ours:?}\n   real {}", case["new"], case["message"]));
         }
     }
     assert!(found.is_empty(), "{} {}", found.len(), found.join("\n"));
@@ -419,12 +366,7 @@ fn missing(path: &str, node: &Node, value: &Value) -> Vec<crate::status::FieldEr
     let mut errors = Vec::new();
     let at = |key: &str| format!("{path}.{key}").trim_start_matches('.').to_owned();
     if let Value::Object(map) = value {
-        for key in schema
-            .constraints
-            .required
-            .iter()
-            .filter(|key| !map.contains_key(*key))
-        {
+        for key in schema.constraints.required.iter().filter(|key| !map.contains_key(*key)) {
             errors.push(FieldError::required(at(key), ""));
         }
         for (key, child) in map {
@@ -439,11 +381,7 @@ fn missing(path: &str, node: &Node, value: &Value) -> Vec<crate::status::FieldEr
     }
     let options = &schema.constraints.options;
     if !options.is_empty() && !options.contains(value) {
-        let options: Vec<String> = options
-            .iter()
-            .filter_map(Value::as_str)
-            .map(str::to_owned)
-            .collect();
+        let options: Vec<String> = options.iter().filter_map(Value::as_str).map(str::to_owned).collect();
         errors.push(FieldError::not_supported(path, value, &options));
     }
     errors
@@ -470,10 +408,7 @@ fn quantities_have_one_spelling() {
         let mut claim = json!({"spec": {"resources": {"requests": {"storage": written}}}});
         let kind = kind_of(&json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim"}));
         super::strategy::complete(&kind, &mut claim);
-        assert_eq!(
-            claim["spec"]["resources"]["requests"]["storage"], stored,
-            "{written}"
-        );
+        assert_eq!(claim["spec"]["resources"]["requests"]["storage"], stored, "{written}");
     }
 }
 
@@ -485,26 +420,15 @@ fn names_are_judged_as_by_the_real_server() {
     };
     assert_eq!(rule("v1", "Namespace"), NameRule::Label);
     assert_eq!(rule("v1", "Pod"), NameRule::Subdomain);
-    assert_eq!(
-        rule("rbac.authorization.k8s.io/v1", "ClusterRole"),
-        NameRule::PathSegment
-    );
+    assert_eq!(rule("rbac.authorization.k8s.io/v1", "ClusterRole"), NameRule::PathSegment);
     let long = "a".repeat(254);
     for (rule, name, complaint) in [
         (NameRule::Label, "1a", ""),
         (NameRule::Label, "a.b", "must not contain dots"),
-        (
-            NameRule::Label,
-            "A_b",
-            "a lowercase RFC 1123 label must consist of",
-        ),
+        (NameRule::Label, "A_b", "a lowercase RFC 1123 label must consist of"),
         (NameRule::Label, &long, "must be no more than 63 characters"),
         (NameRule::Subdomain, "a.b-c", ""),
-        (
-            NameRule::Subdomain,
-            "a-",
-            "a lowercase RFC 1123 subdomain must consist of",
-        ),
+        (NameRule::Subdomain, "a-", "a lowercase RFC 1123 subdomain must consist of"),
         (NameRule::Subdomain, &long, "must be no more than 253 characters"),
         (NameRule::PathSegment, "system:x", ""),
         (NameRule::PathSegment, "..", "may not be '..'"),
@@ -512,10 +436,7 @@ fn names_are_judged_as_by_the_real_server() {
     ] {
         let wrong = rule.check(name, false);
         assert_eq!(wrong.is_empty(), complaint.is_empty(), "{name}: {wrong:?}");
-        assert!(
-            wrong.iter().all(|wrong| wrong.starts_with(complaint)),
-            "{name}: {wrong:?}"
-        );
+        assert!(wrong.iter().all(|wrong| wrong.starts_with(complaint)), "{name}: {wrong:?}");
     }
     assert!(NameRule::Subdomain.check("web-", true).is_empty());
     assert!(!NameRule::Subdomain.check("-", true).is_empty());
@@ -524,14 +445,7 @@ fn names_are_judged_as_by_the_real_server() {
 /// Whatever a client sends, in whatever shape: nothing here gives up.
 #[test]
 fn no_shape_is_too_strange() {
-    let odd = [
-        json!(null),
-        json!(1),
-        json!("x"),
-        json!([]),
-        json!([1, null]),
-        json!({"spec": 1}),
-    ];
+    let odd = [json!(null), json!(1), json!("x"), json!([]), json!([1, null]), json!({"spec": 1})];
     let paths = [
         "spec",
         "spec.template",
@@ -544,10 +458,7 @@ fn no_shape_is_too_strange() {
         "rules",
     ];
     for kind in builtin::kinds() {
-        for (shape, path) in odd
-            .iter()
-            .flat_map(|shape| paths.iter().map(move |path| (shape, path)))
-        {
+        for (shape, path) in odd.iter().flat_map(|shape| paths.iter().map(move |path| (shape, path))) {
             let mut object = json!({"metadata": {"name": "n"}});
             crate::object::set_path(&mut object, path, shape.clone());
             let old = object.clone();

@@ -1,13 +1,14 @@
 //! Whether a value can be one of a built-in type at all, and the words in which the real server says that it cannot.
 //!
 //! Built-in kinds are structs there: a body is decoded into them before anything else looks at it, so a value of the wrong
-//! type is a malformed request, not an invalid object. Fields that nobody knows are not this module's business, and
-//! neither are quantities, which have a spelling instead of a type.
+//! type is a malformed request, not an invalid object. Fields that nobody knows are not this module's business.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Map, Number, Value};
 
+use super::definitions::{BYTES, QUANTITY};
+use super::strategy::is_quantity;
 use crate::patch::json_type;
 use crate::schema::{Node, Type, formats};
 
@@ -53,6 +54,7 @@ impl Place<'_> {
         let schema = node.get();
         let format = schema.constraints.format.as_deref();
         match (schema.kind, value) {
+            (Type::Any, _) if is_quantity_node(node) => bad_quantity(value),
             (Type::Any, _)
             | (_, Value::Null)
             | (Type::Boolean, Value::Bool(_))
@@ -73,7 +75,7 @@ impl Place<'_> {
             }
             (Type::IntOrString, other) => Some(self.unread(other, "int32")),
             (Type::String, Value::String(text)) => match format {
-                Some("byte") => bad_base64(text),
+                Some(BYTES) => bad_base64(text),
                 Some("date-time") if formats::matches("date-time", text) == Some(false) => {
                     let layout = "2006-01-02T15:04:05Z07:00";
                     Some(format!("parsing time {text:?} as {layout:?}: cannot parse {text:?} as \"2006\""))
@@ -88,13 +90,15 @@ impl Place<'_> {
     fn check_fields(self, node: &Node, fields: &Map<String, Value>) -> Option<String> {
         let schema = node.get();
         let structure = struct_name(node).unwrap_or(self.structure);
-        fields.iter().find_map(|(name, value)| match (schema.properties.get(name), schema.additional.as_deref()) {
-            (Some(known), _) => {
-                let field = Field { above: self.field, name };
-                Place { structure, field: Some(&field), ..self }.check(known, value)
+        fields.iter().find_map(|(name, value)| {
+            match (schema.properties.get(name), schema.additional.as_deref()) {
+                (Some(known), _) => {
+                    let field = Field { above: self.field, name };
+                    Place { structure, field: Some(&field), ..self }.check(known, value)
+                }
+                (None, Some(of_map)) => self.check(of_map, value),
+                (None, None) => None,
             }
-            (None, Some(of_map)) => self.check(of_map, value),
-            (None, None) => None,
         })
     }
 
@@ -122,7 +126,9 @@ impl Place<'_> {
         match self.field {
             Some(field) => {
                 let (structure, path) = (self.structure, field.path());
-                format!("json: cannot unmarshal {what} into Go struct field {structure}.{path} of type {into}")
+                format!(
+                    "json: cannot unmarshal {what} into Go struct field {structure}.{path} of type {into}"
+                )
             }
             None => format!("json: cannot unmarshal {what} into Go value of type {into}"),
         }
@@ -134,10 +140,27 @@ fn bad_base64(text: &str) -> Option<String> {
     // The decoder that sets the standard passes over line breaks.
     let text: String = text.chars().filter(|c| !matches!(c, '\r' | '\n')).collect();
     let place = match BASE64_STANDARD.decode(&text).err()? {
-        InvalidByte(place, _) | InvalidLastSymbol { offset: place, .. } => place,
+        InvalidByte(place, _) => place,
+        // Bits that do not fill a byte are passed over, too.
+        InvalidLastSymbol { .. } => return None,
         _ => text.len(),
     };
     Some(format!("illegal base64 data at input byte {place}"))
+}
+
+fn is_quantity_node(node: &Node) -> bool {
+    matches!(node, Node::Named(name) if base(name) == QUANTITY)
+}
+
+fn bad_quantity(value: &Value) -> Option<String> {
+    let fits = match value {
+        Value::Null => true,
+        Value::String(text) => is_quantity(text),
+        Value::Number(number) => is_quantity(&number.to_string()),
+        _ => false,
+    };
+    let wrong = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
+    (!fits).then(|| wrong.to_owned())
 }
 
 /// The converter's complaint: it names kinds of values, and never the place.
@@ -185,7 +208,7 @@ fn go_type(node: &Node) -> String {
         }
         (Type::Object, Node::Inline(_)) => format!("map[string]{}", below(&schema.additional)),
         (Type::Array, _) => format!("[]{}", below(&schema.items)),
-        (Type::String, _) if schema.constraints.format.as_deref() == Some("byte") => "[]uint8".to_owned(),
+        (Type::String, _) if schema.constraints.format.as_deref() == Some(BYTES) => "[]uint8".to_owned(),
         (Type::Integer, _) => schema.constraints.format.clone().unwrap_or_else(|| "int64".to_owned()),
         (Type::Number, _) => "float64".to_owned(),
         (Type::Boolean, _) => "bool".to_owned(),
@@ -210,9 +233,21 @@ mod tests {
     #[test]
     fn says_what_the_decoder_says() {
         for (kind, object, expected) in [
-            (CONFIG_MAP, json!({"data": ["a"]}), "array into Go struct field ConfigMap.data of type map[string]string"),
-            (CONFIG_MAP, json!({"data": {"k": 5}}), "number into Go struct field ConfigMap.data of type string"),
-            (CONFIG_MAP, json!({"immutable": "x"}), "string into Go struct field ConfigMap.immutable of type bool"),
+            (
+                CONFIG_MAP,
+                json!({"data": ["a"]}),
+                "array into Go struct field ConfigMap.data of type map[string]string",
+            ),
+            (
+                CONFIG_MAP,
+                json!({"data": {"k": 5}}),
+                "number into Go struct field ConfigMap.data of type string",
+            ),
+            (
+                CONFIG_MAP,
+                json!({"immutable": "x"}),
+                "string into Go struct field ConfigMap.immutable of type bool",
+            ),
             (CONFIG_MAP, json!([]), "array into Go value of type v1.ConfigMap"),
             (
                 POD,
@@ -224,13 +259,24 @@ mod tests {
                 json!({"spec": {"terminationGracePeriodSeconds": 1.5}}),
                 "number 1.5 into Go struct field PodSpec.spec.terminationGracePeriodSeconds of type int64",
             ),
-            (POD, json!({"spec": {"containers": {}}}), "object into Go struct field PodSpec.spec.containers of type []v1.Container"),
+            (
+                POD,
+                json!({"spec": {"containers": {}}}),
+                "object into Go struct field PodSpec.spec.containers of type []v1.Container",
+            ),
         ] {
             let expected = format!("json: cannot unmarshal {expected}");
             assert_eq!(words(kind, &object, Reader::Json), Some(expected), "{object}");
         }
         let object = json!({"data": {"k": "not base64!"}});
-        assert_eq!(words(SECRET, &object, Reader::Json).as_deref(), Some("illegal base64 data at input byte 3"));
+        assert_eq!(
+            words(SECRET, &object, Reader::Json).as_deref(),
+            Some("illegal base64 data at input byte 3")
+        );
+        let object = json!({"spec": {"overhead": {"cpu": "plenty"}}});
+        assert!(
+            words(POD, &object, Reader::Json).is_some_and(|why| why.starts_with("quantities must match"))
+        );
     }
 
     #[test]
@@ -247,7 +293,7 @@ mod tests {
 
     #[test]
     fn nulls_and_unknown_fields_pass() {
-        let object = json!({"data": null, "metadata": {"creationTimestamp": null}, "extra": 1, "binaryData": {"a": "aGk="}});
+        let object = json!({"data": null, "metadata": {"creationTimestamp": null}, "extra": 1, "binaryData": {"a": "aGk=", "b": ""}});
         assert_eq!(words(CONFIG_MAP, &object, Reader::Json), None);
     }
 }

@@ -60,10 +60,7 @@ fn complete(schema: &mut Value) {
         }
     }
     let is = |key: &str| map.get(key).and_then(Value::as_bool).unwrap_or_default();
-    let (embedded, int_or_string) = (
-        is("x-kubernetes-embedded-resource"),
-        is("x-kubernetes-int-or-string"),
-    );
+    let (embedded, int_or_string) = (is("x-kubernetes-embedded-resource"), is("x-kubernetes-int-or-string"));
     if int_or_string && !map.contains_key("anyOf") && !map.contains_key("allOf") {
         map.insert("anyOf".into(), json!([{"type": "integer"}, {"type": "string"}]));
     }
@@ -83,10 +80,7 @@ fn add_object_fields(schema: &mut Value, api_version: &str, kind: &str) {
     let properties = child_mut(as_map_mut(schema), "properties");
     properties.insert("apiVersion".into(), text(api_version));
     properties.insert("kind".into(), text(kind));
-    properties.insert(
-        "metadata".into(),
-        described(METADATA, &format!("{META}.ObjectMeta")),
-    );
+    properties.insert("metadata".into(), described(METADATA, &format!("{META}.ObjectMeta")));
 }
 
 fn text(description: &str) -> Value {

@@ -25,12 +25,7 @@ const LIST: &[&str] = &[
 ];
 const WRITE: &[&str] = &["dryRun", "fieldManager", "fieldValidation"];
 const PATCH: &[&str] = &["dryRun", "fieldManager", "fieldValidation", "force"];
-const DELETE: &[&str] = &[
-    "dryRun",
-    "gracePeriodSeconds",
-    "orphanDependents",
-    "propagationPolicy",
-];
+const DELETE: &[&str] = &["dryRun", "gracePeriodSeconds", "orphanDependents", "propagationPolicy"];
 
 /// What one endpoint speaks.
 struct Endpoint {
@@ -64,11 +59,8 @@ pub fn of(kind: &Kind) -> Vec<(String, Value)> {
     let verbs = kind.verbs();
     let mut paths = Vec::new();
     let mut add = |path: String, endpoint: &Endpoint, verbs: &[&str], offered: &[&str]| {
-        let mut operations: JsonMap = offered
-            .iter()
-            .filter(|verb| verbs.contains(verb))
-            .map(|verb| endpoint.operation(verb))
-            .collect();
+        let mut operations: JsonMap =
+            offered.iter().filter(|verb| verbs.contains(verb)).map(|verb| endpoint.operation(verb)).collect();
         if !operations.is_empty() {
             operations.insert("parameters".into(), path_parameters(&path));
             paths.push((path, Value::Object(operations)));
@@ -84,19 +76,11 @@ pub fn of(kind: &Kind) -> Vec<(String, Value)> {
         let endpoint = Endpoint {
             schema: speaks.map_or_else(|| own.schema.clone(), foreign_name),
             list_schema: own.list_schema.clone(),
-            gvk: speaks.map_or_else(
-                || own.gvk.clone(),
-                |f| group_version_kind(f.group, f.version, f.kind),
-            ),
+            gvk: speaks.map_or_else(|| own.gvk.clone(), |f| group_version_kind(f.group, f.version, f.kind)),
             strategic: own.strategic,
         };
         let path = format!("{item}/{}", subresource.name);
-        add(
-            path,
-            &endpoint,
-            subresource.verbs,
-            &["get", "create", "update", "patch"],
-        );
+        add(path, &endpoint, subresource.verbs, &["get", "create", "update", "patch"]);
     }
     paths
 }
@@ -136,10 +120,7 @@ impl Endpoint {
             "application/merge-patch+json",
             "application/strategic-merge-patch+json",
         ];
-        content(
-            &all[..all.len() - usize::from(!self.strategic)],
-            &format!("{META}.Patch"),
-        )
+        content(&all[..all.len() - usize::from(!self.strategic)], &format!("{META}.Patch"))
     }
 }
 

@@ -18,11 +18,7 @@ const MEMBERS: [&str; 4] = ["op", "path", "from", "value"];
 /// Applies an RFC 6902 patch with the real server's leniencies.
 pub fn json(target: &Value, patch: &Value) -> ApiResult<Value> {
     let operations = operations(patch)?;
-    let mut document = Document {
-        root: target.clone(),
-        depth: depth(target),
-        copied: 0,
-    };
+    let mut document = Document { root: target.clone(), depth: depth(target), copied: 0 };
     for operation in operations {
         document.apply(operation).ok_or_else(does_not_apply)?;
     }
@@ -60,9 +56,8 @@ fn operations(patch: &Value) -> ApiResult<&[Value]> {
         match operation {
             Value::Null => {}
             Value::Object(members) => {
-                let mut texts = ["op", "path", "from"]
-                    .into_iter()
-                    .filter_map(|name| Some((name, members.get(name)?)));
+                let mut texts =
+                    ["op", "path", "from"].into_iter().filter_map(|name| Some((name, members.get(name)?)));
                 if let Some((name, value)) = texts.find(|(_, value)| !value.is_string() && !value.is_null()) {
                     let what = json_type(value);
                     return Err(malformed(format!(
@@ -175,11 +170,7 @@ impl Document {
     }
 
     fn test(&mut self, path: &str, expected: Option<&Value>) -> Option<()> {
-        let found = if path.is_empty() {
-            &self.root
-        } else {
-            self.get(path)?
-        };
+        let found = if path.is_empty() { &self.root } else { self.get(path)? };
         (found == expected.unwrap_or(&Value::Null)).then_some(())
     }
 
@@ -227,11 +218,7 @@ fn unescape(part: &str) -> String {
 fn index(key: &str, length: usize) -> Option<usize> {
     let index: i64 = key.parse().ok()?;
     let from_end = usize::try_from(index.unsigned_abs()).ok()?;
-    let index = if index < 0 {
-        length.checked_sub(from_end)?
-    } else {
-        from_end
-    };
+    let index = if index < 0 { length.checked_sub(from_end)? } else { from_end };
     (index < length).then_some(index)
 }
 
@@ -248,12 +235,7 @@ fn depth(value: &Value) -> usize {
 fn size(value: &Value) -> usize {
     match value {
         Value::Array(list) => 2 + list.iter().map(|element| 1 + size(element)).sum::<usize>(),
-        Value::Object(map) => {
-            2 + map
-                .iter()
-                .map(|(key, value)| key.len() + 4 + size(value))
-                .sum::<usize>()
-        }
+        Value::Object(map) => 2 + map.iter().map(|(key, value)| key.len() + 4 + size(value)).sum::<usize>(),
         Value::String(text) => text.len() + 2,
         _ => 8,
     }

@@ -29,10 +29,7 @@ fn without_nulls(value: &Value) -> Value {
         Value::Array(list) => list.iter().map(without_nulls).collect(),
         Value::Object(map) => {
             let kept = map.iter().filter(|(_, value)| !value.is_null());
-            Value::Object(
-                kept.map(|(key, value)| (key.clone(), without_nulls(value)))
-                    .collect::<Map<_, _>>(),
-            )
+            Value::Object(kept.map(|(key, value)| (key.clone(), without_nulls(value))).collect::<Map<_, _>>())
         }
         scalar => scalar.clone(),
     }
@@ -55,24 +52,12 @@ mod tests {
             (json!({"a": "b"}), json!({"z": null}), json!({"a": "b"})),
             (json!({"a": ["b"]}), json!({"a": "c"}), json!({"a": "c"})),
             (json!({"a": "c"}), json!({"a": ["b"]}), json!({"a": ["b"]})),
-            (
-                json!({"a": {"b": "c"}}),
-                json!({"a": {"b": "d", "c": null}}),
-                json!({"a": {"b": "d"}}),
-            ),
+            (json!({"a": {"b": "c"}}), json!({"a": {"b": "d", "c": null}}), json!({"a": {"b": "d"}})),
             (json!({"a": [{"b": "c"}]}), json!({"a": [1]}), json!({"a": [1]})),
             (json!(["a"]), json!({"a": 1}), json!({"a": 1})),
             (json!({"e": null}), json!({"a": 1}), json!({"e": null, "a": 1})),
-            (
-                json!({}),
-                json!({"a": {"bb": {"ccc": null}}}),
-                json!({"a": {"bb": {}}}),
-            ),
-            (
-                json!({"a": [1]}),
-                json!({"a": [{"b": null, "c": [null]}]}),
-                json!({"a": [{"c": [null]}]}),
-            ),
+            (json!({}), json!({"a": {"bb": {"ccc": null}}}), json!({"a": {"bb": {}}})),
+            (json!({"a": [1]}), json!({"a": [{"b": null, "c": [null]}]}), json!({"a": [{"c": [null]}]})),
         ] {
             let mut merged = target.clone();
             merge(&mut merged, &patch);

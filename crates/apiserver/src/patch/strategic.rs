@@ -53,9 +53,7 @@ fn merge_map(original: &mut JsonMap, mut patch: JsonMap, schema: Option<&Schema>
     }
     retain_keys(original, &mut patch)?;
     list::set_element_orders(original, &mut patch, schema)?;
-    patch
-        .into_iter()
-        .try_for_each(|(key, value)| merge_field(original, &key, value, schema))
+    patch.into_iter().try_for_each(|(key, value)| merge_field(original, &key, value, schema))
 }
 
 fn merge_field(
@@ -86,13 +84,8 @@ fn merge_field(
             let strategy = strategy(field);
             if strategy.merge || deleting {
                 let element = field.and_then(Schema::element);
-                *old = merge_list(
-                    std::mem::take(old),
-                    new,
-                    element,
-                    strategy.merge_key.as_deref(),
-                    deleting,
-                )?;
+                *old =
+                    merge_list(std::mem::take(old), new, element, strategy.merge_key.as_deref(), deleting)?;
             } else {
                 *old = new;
                 old.iter_mut().for_each(discard_nulls);
@@ -108,12 +101,8 @@ fn merge_field(
 }
 
 fn strategy(field: Option<&Schema>) -> &PatchStrategy {
-    static NONE: PatchStrategy = PatchStrategy {
-        merge_key: None,
-        merge: false,
-        retain_keys: false,
-        replace: false,
-    };
+    static NONE: PatchStrategy =
+        PatchStrategy { merge_key: None, merge: false, retain_keys: false, replace: false };
     field.map_or(&NONE, |schema| &schema.patch)
 }
 
@@ -152,9 +141,7 @@ fn remove_directives(value: Value) -> Option<Value> {
     match value {
         Value::Object(map) if map.contains_key(PATCH) => None,
         Value::Object(map) => {
-            let kept = map
-                .into_iter()
-                .filter_map(|(key, value)| Some((key, remove_directives(value)?)));
+            let kept = map.into_iter().filter_map(|(key, value)| Some((key, remove_directives(value)?)));
             Some(Value::Object(kept.collect()))
         }
         Value::Array(list) => Some(list.into_iter().filter_map(remove_directives).collect()),
@@ -183,25 +170,15 @@ enum Error {
 
 impl Error {
     fn directive(directive: &Value, map: &JsonMap) -> Self {
-        Self::Other(format!(
-            "unknown patch type: {} in map: {}",
-            go_text(directive),
-            go_map(map)
-        ))
+        Self::Other(format!("unknown patch type: {} in map: {}", go_text(directive), go_map(map)))
     }
 
     fn no_merge_key(element: &JsonMap, key: &str) -> Self {
-        Self::Other(format!(
-            "map: {} does not contain declared merge key: {key}",
-            go_map(element)
-        ))
+        Self::Other(format!("map: {} does not contain declared merge key: {key}", go_map(element)))
     }
 
     fn wrong_type(expected: &str, found: &Value) -> Self {
-        Self::Other(format!(
-            "expected a {expected}, but received a {}",
-            go_type(found)
-        ))
+        Self::Other(format!("expected a {expected}, but received a {}", go_type(found)))
     }
 }
 
@@ -246,10 +223,8 @@ fn go_list(list: &[Value]) -> String {
 }
 
 fn go_map(map: &JsonMap) -> String {
-    let mut entries: Vec<String> = map
-        .iter()
-        .map(|(key, value)| format!("{key}:{}", go_text(value)))
-        .collect();
+    let mut entries: Vec<String> =
+        map.iter().map(|(key, value)| format!("{key}:{}", go_text(value))).collect();
     entries.sort();
     format!("map[{}]", entries.join(" "))
 }

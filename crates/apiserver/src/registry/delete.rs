@@ -49,8 +49,8 @@ impl Options {
             crate::body::decode(&call.content_type, &call.body)?.value
         };
         let text = |value: &Value| value.as_str().map(str::to_owned);
-        let mut propagation =
-            text(&sent["propagationPolicy"]).unwrap_or_else(|| call.query.text("propagationPolicy").to_owned());
+        let mut propagation = text(&sent["propagationPolicy"])
+            .unwrap_or_else(|| call.query.text("propagationPolicy").to_owned());
         let orphan = sent["orphanDependents"]
             .as_bool()
             .or_else(|| call.query.get("orphanDependents").map(|text| text == "true"));
@@ -75,10 +75,7 @@ impl Options {
                 return Err(ApiError::invalid("meta.k8s.io", "DeleteOptions", "", vec![error]));
             }
         };
-        let asked = call
-            .query
-            .number("gracePeriodSeconds")?
-            .and_then(|seconds| i64::try_from(seconds).ok());
+        let asked = call.query.number("gracePeriodSeconds")?.and_then(|seconds| i64::try_from(seconds).ok());
         Ok(Self {
             uid: text(&sent["preconditions"]["uid"]),
             resource_version: text(&sent["preconditions"]["resourceVersion"]),
@@ -89,7 +86,8 @@ impl Options {
     }
 
     fn check(&self, kind: &Kind, object: &Value) -> ApiResult<()> {
-        let conflict = |why: String| Err(ApiError::conflict(&kind.group, &kind.kind, object::name(object), why));
+        let conflict =
+            |why: String| Err(ApiError::conflict(&kind.group, &kind.kind, object::name(object), why));
         let uid = object::uid(object);
         if let Some(asked) = self.uid.as_ref().filter(|asked| *asked != uid) {
             return conflict(format!(
@@ -109,9 +107,7 @@ impl Options {
 impl Registry {
     pub(super) async fn delete(&self, call: &Call, kind: &Arc<Kind>) -> ApiResult<Reply> {
         let options = Options::parse(call)?;
-        let (deleted, warnings) = self
-            .delete_object(call, kind, call.route.name(), &options)
-            .await?;
+        let (deleted, warnings) = self.delete_object(call, kind, call.route.name(), &options).await?;
         let reply = match deleted {
             Deleted::Marked(object) => Self::reply(call, kind, object, false)?,
             Deleted::Gone(object) if kind.traits.returns_deleted => Self::reply(call, kind, object, false)?,
@@ -142,9 +138,7 @@ impl Registry {
             self.mutate(&mut review, &mut warnings).await?;
             self.validate(&review, &mut warnings).await?;
         }
-        let deleted = self
-            .mark_or_remove(kind, call.route.namespace(), name, options)
-            .await?;
+        let deleted = self.mark_or_remove(kind, call.route.namespace(), name, options).await?;
         Ok((deleted, warnings))
     }
 
@@ -156,9 +150,7 @@ impl Registry {
         name: &str,
         options: &Options,
     ) -> ApiResult<()> {
-        self.mark_or_remove(kind, namespace, name, options)
-            .await
-            .map(|_| ())
+        self.mark_or_remove(kind, namespace, name, options).await.map(|_| ())
     }
 
     async fn mark_or_remove(
@@ -184,11 +176,7 @@ impl Registry {
                 mark(kind, &mut new, grace);
             }
             if options.dry_run {
-                return Ok(if held {
-                    Deleted::Marked(new)
-                } else {
-                    Deleted::Gone(new)
-                });
+                return Ok(if held { Deleted::Marked(new) } else { Deleted::Gone(new) });
             }
             if held && new == old {
                 return Ok(Deleted::Marked(old));
@@ -198,20 +186,12 @@ impl Registry {
                 place: kind.storage.clone(),
                 key: key(namespace, name),
                 expect: Expect::Revision(stored.revision),
-                change: if held {
-                    Desired::Put(value)
-                } else {
-                    Desired::Delete(value)
-                },
+                change: if held { Desired::Put(value) } else { Desired::Delete(value) },
             };
             match self.store.commit(write).await {
                 Ok(stored) => {
                     let object = present(kind, &stored);
-                    return Ok(if held {
-                        Deleted::Marked(object)
-                    } else {
-                        Deleted::Gone(object)
-                    });
+                    return Ok(if held { Deleted::Marked(object) } else { Deleted::Gone(object) });
                 }
                 Err(WriteError::Changed { .. }) => {}
                 Err(error @ WriteError::Failed(_)) => return Err(ApiError::internal(error)),
@@ -261,10 +241,7 @@ fn hold(kind: &Kind, object: &mut Value, options: &Options) {
         // Without a word from the client, what is there decides.
         _ => return,
     };
-    let mut finalizers: Vec<String> = object::finalizers(object)
-        .into_iter()
-        .map(str::to_owned)
-        .collect();
+    let mut finalizers: Vec<String> = object::finalizers(object).into_iter().map(str::to_owned).collect();
     let before = finalizers.len();
     finalizers.retain(|name| (name != FOREGROUND && name != ORPHAN) || Some(name.as_str()) == wanted);
     // A namespace's content goes with it whatever the policy says.
@@ -296,11 +273,7 @@ fn mark(kind: &Kind, object: &mut Value, grace: i64) {
         object::set_meta(object, "generation", (object::generation(object) + 1).into());
     }
     let when = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(grace);
-    object::set_meta(
-        object,
-        "deletionTimestamp",
-        when.strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into(),
-    );
+    object::set_meta(object, "deletionTimestamp", when.strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into());
     if kind.storage.as_ref() == "namespaces" {
         object::set_path(object, "status.phase", "Terminating".into());
     } else {

@@ -21,9 +21,7 @@ pub(super) fn place(kind: &Kind, object: &mut Value, namespace: &str) -> ApiResu
         object::set_meta(object, "namespace", namespace.into());
     } else if !named.is_empty() {
         if kind.custom.is_some() {
-            return Err(ApiError::bad_request(
-                "namespace may not be specified on a cluster-scoped object",
-            ));
+            return Err(ApiError::bad_request("namespace may not be specified on a cluster-scoped object"));
         }
         object::remove_meta(object, "namespace");
     }
@@ -33,11 +31,7 @@ pub(super) fn place(kind: &Kind, object: &mut Value, namespace: &str) -> ApiResu
 /// What cannot even be considered: no name at all, or a resourceVersion on something new.
 pub(super) fn check_new(kind: &Kind, object: &Value) -> ApiResult<()> {
     if !object::meta_str(object, "resourceVersion").is_empty() {
-        return Err(ApiError::new(
-            500,
-            "",
-            "resourceVersion should not be set on objects to be created",
-        ));
+        return Err(ApiError::new(500, "", "resourceVersion should not be set on objects to be created"));
     }
     if object::name(object).is_empty() && object::meta_str(object, "generateName").is_empty() {
         let error = FieldError::required("metadata.name", "name or generateName is required");
@@ -72,10 +66,8 @@ pub(super) fn restore(new: &mut Value, old: &Value) {
         "namespace",
         "name",
     ];
-    let kept: Vec<(&str, Option<Value>)> = server_owned
-        .iter()
-        .map(|field| (*field, old["metadata"].get(*field).cloned()))
-        .collect();
+    let kept: Vec<(&str, Option<Value>)> =
+        server_owned.iter().map(|field| (*field, old["metadata"].get(*field).cloned())).collect();
     let meta = object::metadata_mut(new);
     for (field, value) in kept {
         match value {
@@ -109,7 +101,9 @@ fn name_errors(kind: &Kind, new: &Value) -> Vec<FieldError> {
             continue;
         }
         let problems = rule.check(name, is_prefix).into_iter();
-        errors.extend(problems.map(|problem| FieldError::invalid(format!("metadata.{field}"), &json!(name), problem)));
+        errors.extend(
+            problems.map(|problem| FieldError::invalid(format!("metadata.{field}"), &json!(name), problem)),
+        );
     }
     errors
 }
@@ -129,12 +123,7 @@ fn map_errors(new: &Value, field: &str) -> Vec<FieldError> {
     }
     if field == "annotations" && total > ANNOTATIONS_LIMIT {
         let detail = format!("may not be more than {ANNOTATIONS_LIMIT} bytes");
-        errors.push(FieldError::of(
-            FieldErrorKind::TooLong,
-            path,
-            String::new(),
-            detail,
-        ));
+        errors.push(FieldError::of(FieldErrorKind::TooLong, path, String::new(), detail));
     }
     errors
 }
@@ -146,7 +135,8 @@ fn owner_errors(new: &Value) -> Vec<FieldError> {
     for owner in owners {
         for field in ["apiVersion", "kind", "name", "uid"] {
             if owner[field].as_str().unwrap_or_default().is_empty() {
-                let detail = if field == "apiVersion" { "version must not be empty" } else { "must not be empty" };
+                let detail =
+                    if field == "apiVersion" { "version must not be empty" } else { "must not be empty" };
                 errors.push(FieldError::invalid(format!("{PATH}.{field}"), &json!(""), detail));
             }
         }

@@ -30,11 +30,7 @@ pub(super) struct Changed {
 
 impl Changed {
     pub(super) fn to(object: Value) -> Self {
-        Self {
-            object,
-            duplicates: Vec::new(),
-            owned: false,
-        }
+        Self { object, duplicates: Vec::new(), owned: false }
     }
 }
 
@@ -62,19 +58,14 @@ impl Registry {
         let result = self
             .modify(&intent, &|_| {
                 let (object, duplicates) = (decoded.value.clone(), decoded.duplicates.clone());
-                Ok(Changed {
-                    object,
-                    duplicates,
-                    owned: false,
-                })
+                Ok(Changed { object, duplicates, owned: false })
             })
             .await;
         let outcome = match result {
             Err(error)
                 if error.code == 404 && kind.traits.create_on_update && call.route.subresource.is_empty() =>
             {
-                self.create_object(&intent, decoded.value, &decoded.duplicates)
-                    .await?
+                self.create_object(&intent, decoded.value, &decoded.duplicates).await?
             }
             other => other?,
         };
@@ -96,16 +87,15 @@ impl Registry {
             let (mut new, warnings) = self.admit_change(intent, changed, &old).await?;
             apply::keep_times(&old, &mut new);
             if new == old || intent.dry_run {
-                return Ok(Outcome {
-                    object: new,
-                    created: false,
-                    warnings,
-                });
+                return Ok(Outcome { object: new, created: false, warnings });
             }
             // What watchers are shown of an object that goes is the state that it was in.
             let finished = is_finished(kind, &new);
-            let change =
-                if finished { Desired::Delete(stored.value()) } else { Desired::Put(absorb(kind, new.clone())?) };
+            let change = if finished {
+                Desired::Delete(stored.value())
+            } else {
+                Desired::Put(absorb(kind, new.clone())?)
+            };
             let write = Write {
                 place: kind.storage.clone(),
                 key: stored.key.clone(),
@@ -114,7 +104,9 @@ impl Registry {
             };
             match self.store.commit(write).await {
                 Ok(_) if finished => return Ok(Outcome { object: new, created: false, warnings }),
-                Ok(stored) => return Ok(Outcome { object: present(kind, &stored), created: false, warnings }),
+                Ok(stored) => {
+                    return Ok(Outcome { object: present(kind, &stored), created: false, warnings });
+                }
                 Err(WriteError::Changed { .. }) if conditional => return Err(kind.stale(route.name())),
                 Err(WriteError::Changed { .. }) => {}
                 Err(error @ WriteError::Failed(_)) => return Err(ApiError::internal(error)),
@@ -137,12 +129,7 @@ impl Registry {
         metadata::tidy(&mut new);
         if !changed.owned {
             let api_version = kind.api_version();
-            apply::record_update(
-                kind.schema.get(),
-                Some(old),
-                &mut new,
-                &intent.writer(&api_version),
-            );
+            apply::record_update(kind.schema.get(), Some(old), &mut new, &intent.writer(&api_version));
         }
         let mut review = self.review_of(intent, "UPDATE", new, old.clone());
         if self.webhooks_apply() {
@@ -161,7 +148,7 @@ impl Registry {
             special::prepare_update(kind, &mut review.object, old);
         }
         count_generation(kind, &mut review.object, old);
-        check(kind, &review.object, Some(old))?;
+        check(kind, subresource, &review.object, Some(old))?;
         special::check(kind, &review.object, Some(old))?;
         self.validate(&review, &mut warnings).await?;
         Ok((review.object, warnings))
@@ -192,7 +179,9 @@ fn check_identity(intent: &Intent<'_>, new: &Value, old: &Value) -> ApiResult<bo
         }
         let place = kind.storage.split_once('.').map_or_else(
             || kind.plural.clone(),
-            |(plural, group)| if kind.custom.is_some() { format!("{group}/{plural}") } else { plural.to_owned() },
+            |(plural, group)| {
+                if kind.custom.is_some() { format!("{group}/{plural}") } else { plural.to_owned() }
+            },
         );
         return Err(kind.conflict(
             name,
@@ -202,14 +191,18 @@ fn check_identity(intent: &Intent<'_>, new: &Value, old: &Value) -> ApiResult<bo
             ),
         ));
     }
-    let revision = object::resource_version(new)
-        .map_err(|text| ApiError::new(500, "", format!("strconv.ParseUint: parsing {text:?}: invalid syntax")))?;
+    let revision = object::resource_version(new).map_err(|text| {
+        ApiError::new(500, "", format!("strconv.ParseUint: parsing {text:?}: invalid syntax"))
+    })?;
     match revision {
-        Some(revision) if revision.to_string() != object::meta_str(old, "resourceVersion") => Err(kind.stale(name)),
+        Some(revision) if revision.to_string() != object::meta_str(old, "resourceVersion") => {
+            Err(kind.stale(name))
+        }
         Some(_) => Ok(intent.call.verb == Verb::Update),
         None if kind.traits.unconditional_update => Ok(false),
         None => {
-            let error = FieldError::invalid("metadata.resourceVersion", &0.into(), "must be specified for an update");
+            let error =
+                FieldError::invalid("metadata.resourceVersion", &0.into(), "must be specified for an update");
             Err(ApiError::invalid(&kind.group, &kind.plural, name, vec![error]))
         }
     }
@@ -262,7 +255,8 @@ fn count_generation(kind: &Kind, new: &mut Value, old: &Value) {
 
 /// The last finalizer is gone and nothing else holds the object.
 fn is_finished(kind: &Kind, new: &Value) -> bool {
-    let is_filled = kind.storage.as_ref() == "namespaces" && !object::strings(&new["spec"]["finalizers"]).is_empty();
+    let is_filled =
+        kind.storage.as_ref() == "namespaces" && !object::strings(&new["spec"]["finalizers"]).is_empty();
     let has_grace = new["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or_default() > 0;
     object::is_being_deleted(new) && object::finalizers(new).is_empty() && !has_grace && !is_filled
 }

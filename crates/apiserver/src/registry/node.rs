@@ -35,53 +35,26 @@ impl NodeClient {
         container: &str,
         query: &Query,
     ) -> ApiResult<Reply> {
-        let options = [
-            "follow",
-            "tailLines",
-            "previous",
-            "timestamps",
-            "sinceSeconds",
-            "sinceTime",
-            "limitBytes",
-        ]
-        .into_iter()
-        .filter_map(|name| query.get(name).map(|value| (name, value)));
-        let options = form_urlencoded::Serializer::new(String::new())
-            .extend_pairs(options)
-            .finish();
-        let path = format!(
-            "/containerLogs/{}/{}/{container}?{options}",
-            object::namespace(pod),
-            object::name(pod)
-        );
+        let options =
+            ["follow", "tailLines", "previous", "timestamps", "sinceSeconds", "sinceTime", "limitBytes"]
+                .into_iter()
+                .filter_map(|name| query.get(name).map(|value| (name, value)));
+        let options = form_urlencoded::Serializer::new(String::new()).extend_pairs(options).finish();
+        let path =
+            format!("/containerLogs/{}/{}/{container}?{options}", object::namespace(pod), object::name(pod));
         let unreachable = |cause: &dyn std::fmt::Display| {
-            ApiError::internal(format!(
-                "reading the log from node {} failed: {cause}",
-                object::name(node)
-            ))
+            ApiError::internal(format!("reading the log from node {} failed: {cause}", object::name(node)))
         };
         let address = kubelet_address(node)
             .ok_or_else(|| unreachable(&"the node's status gives no address and kubelet port"))?;
-        let response = self
-            .get(address, &path)
-            .await
-            .map_err(|cause| unreachable(&cause))?;
+        let response = self.get(address, &path).await.map_err(|cause| unreachable(&cause))?;
         let status = response.status();
         if !status.is_success() {
-            let body = response
-                .into_body()
-                .collect()
-                .await
-                .map_err(|cause| unreachable(&cause))?
-                .to_bytes();
+            let body = response.into_body().collect().await.map_err(|cause| unreachable(&cause))?.to_bytes();
             let text = String::from_utf8_lossy(&body).trim().to_owned();
             return Err(ApiError::new(
                 status.as_u16(),
-                if status == StatusCode::NOT_FOUND {
-                    "NotFound"
-                } else {
-                    "BadRequest"
-                },
+                if status == StatusCode::NOT_FOUND { "NotFound" } else { "BadRequest" },
                 text,
             ));
         }
@@ -100,9 +73,7 @@ impl NodeClient {
         let stream = tls.connect(ServerName::from(address.ip()), tcp).await?;
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
         tokio::spawn(connection);
-        let request = Request::get(path)
-            .header("host", address.to_string())
-            .body(Empty::<Bytes>::new())?;
+        let request = Request::get(path).header("host", address.to_string()).body(Empty::<Bytes>::new())?;
         Ok(sender.send_request(request).await?)
     }
 }

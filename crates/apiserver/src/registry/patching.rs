@@ -5,9 +5,9 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::Registry;
-use crate::body::{Decoded, PatchType};
 use super::modify::Changed;
 use super::write::{Intent, Outcome};
+use crate::body::{Decoded, PatchType};
 use crate::http::Call;
 use crate::http::reply::Reply;
 use crate::kinds::Kind;
@@ -15,7 +15,8 @@ use crate::status::{ApiError, ApiResult, FieldError};
 use crate::{apply, body, object, patch};
 
 /// What a custom resource accepts: strategic patches need types that only built-in kinds have.
-const CUSTOM_ACCEPTS: &str = "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
+const CUSTOM_ACCEPTS: &str =
+    "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
 
 impl Registry {
     pub(super) async fn patch(&self, call: &Call, kind: &Arc<Kind>) -> ApiResult<Reply> {
@@ -72,9 +73,7 @@ impl Registry {
         check_applied_type(kind, &config)?;
         let api_version = kind.api_version();
         let force = call.query.flag("force");
-        if self
-            .stored(kind, call.route.namespace(), call.route.name())
-            .is_err()
+        if self.stored(kind, call.route.namespace(), call.route.name()).is_err()
             && call.route.subresource.is_empty()
         {
             let writer = intent.writer(&api_version);
@@ -85,7 +84,9 @@ impl Registry {
             let mut object = apply::apply(kind.schema.get(), None, &applied, &writer, force)?;
             let uid = object::uid(&object);
             if !uid.is_empty() {
-                let why = format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
+                let why = format!(
+                    "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+                );
                 return Err(kind.conflict(call.route.name(), why));
             }
             check_place(intent, &object)?;
@@ -103,11 +104,7 @@ impl Registry {
             let writer = intent.writer(&api_version);
             let object = apply::apply(kind.schema.get(), Some(old), &config, &writer, force)?;
             check_identity(intent, &object, old)?;
-            Ok(Changed {
-                object,
-                duplicates: decoded.duplicates.clone(),
-                owned: true,
-            })
+            Ok(Changed { object, duplicates: decoded.duplicates.clone(), owned: true })
         })
         .await
     }
@@ -133,7 +130,9 @@ fn check_place(intent: &Intent<'_>, object: &Value) -> ApiResult<()> {
     }
     let expected = route.name();
     let message = match name {
-        "" => format!("the name of the object ({expected} based on URL) was undeterminable: name must be provided"),
+        "" => format!(
+            "the name of the object ({expected} based on URL) was undeterminable: name must be provided"
+        ),
         _ if name != expected => {
             format!("the name of the object ({name}) does not match the name on the URL ({expected})")
         }
@@ -169,7 +168,9 @@ fn keep_type(intent: &Intent<'_>, patch: PatchType, object: &mut Value) -> ApiRe
         let said = [("kind", name, kind.kind.clone()), ("apiVersion", api_version, kind.api_version())];
         let wrong = said.into_iter().filter(|(_, said, expected)| said != expected);
         let errors: Vec<FieldError> = wrong
-            .map(|(field, said, expected)| FieldError::invalid(field, &said.into(), format!("must be {expected}")))
+            .map(|(field, said, expected)| {
+                FieldError::invalid(field, &said.into(), format!("must be {expected}"))
+            })
             .collect();
         if errors.is_empty() {
             return Ok(());
@@ -177,7 +178,8 @@ fn keep_type(intent: &Intent<'_>, patch: PatchType, object: &mut Value) -> ApiRe
         let (group, _) = api_version.split_once('/').unwrap_or_default();
         return Err(ApiError::invalid(group, name, object::name(object), errors));
     }
-    let other = (!api_version.is_empty() && api_version != kind.api_version()) || (!name.is_empty() && name != kind.kind);
+    let other = (!api_version.is_empty() && api_version != kind.api_version())
+        || (!name.is_empty() && name != kind.kind);
     // A strategic patch makes a struct of the kind, whatever it is called.
     if other && patch != PatchType::Strategic {
         let scheme = "pkg/runtime/scheme.go:111";

@@ -24,16 +24,12 @@ pub(super) fn grace_period(kind: &Kind, object: &Value, options: &Options) -> i6
     if kind.storage.as_ref() != "pods" {
         return 0;
     }
-    let has_node = object["spec"]["nodeName"]
-        .as_str()
-        .is_some_and(|node| !node.is_empty());
+    let has_node = object["spec"]["nodeName"].as_str().is_some_and(|node| !node.is_empty());
     let is_done = matches!(object["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
     if !has_node || is_done {
         return 0;
     }
-    let own = object["spec"]["terminationGracePeriodSeconds"]
-        .as_i64()
-        .unwrap_or(30);
+    let own = object["spec"]["terminationGracePeriodSeconds"].as_i64().unwrap_or(30);
     options.grace_period.unwrap_or(own).max(0)
 }
 
@@ -50,7 +46,8 @@ fn unbindable(pod: &Value) -> Option<String> {
 }
 
 fn bound() -> Reply {
-    let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
+    let status =
+        json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
     Reply::json(StatusCode::CREATED, &status)
 }
 
@@ -85,7 +82,8 @@ impl Registry {
             object::set_path(pod, "spec.nodeName", node.clone().into());
             let annotations = binding["metadata"]["annotations"].as_object().into_iter().flatten();
             for (key, value) in annotations {
-                object::child_mut(object::metadata_mut(pod), "annotations").insert(key.clone(), value.clone());
+                object::child_mut(object::metadata_mut(pod), "annotations")
+                    .insert(key.clone(), value.clone());
             }
             set_condition(pod, "PodScheduled", "True", &now);
             true
@@ -108,9 +106,7 @@ impl Registry {
         let sent = &eviction["deleteOptions"];
         let options = Options {
             uid: sent["preconditions"]["uid"].as_str().map(str::to_owned),
-            resource_version: sent["preconditions"]["resourceVersion"]
-                .as_str()
-                .map(str::to_owned),
+            resource_version: sent["preconditions"]["resourceVersion"].as_str().map(str::to_owned),
             propagation: sent["propagationPolicy"].as_str().unwrap_or_default().to_owned(),
             grace_period: sent["gracePeriodSeconds"].as_i64(),
             dry_run: call.query.dry_run()? || object::strings(&sent["dryRun"]) == ["All"],
@@ -124,8 +120,7 @@ impl Registry {
             self.validate(&review, &mut warnings).await?;
         }
         self.spend_budget(namespace, &pod, options.dry_run).await?;
-        self.mark_or_remove_quietly(kind, namespace, name, &options)
-            .await?;
+        self.mark_or_remove_quietly(kind, namespace, name, &options).await?;
         let success =
             json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201 });
         Ok(Reply::json(StatusCode::CREATED, &success).with_warnings(warnings))
@@ -181,10 +176,8 @@ impl Registry {
         }
         let left = number("disruptionsAllowed") - 1;
         object::set_path(&mut budget, "status.disruptionsAllowed", left.into());
-        let disrupted = object::child_mut(
-            object::child_mut(object::as_map_mut(&mut budget), "status"),
-            "disruptedPods",
-        );
+        let disrupted =
+            object::child_mut(object::child_mut(object::as_map_mut(&mut budget), "status"), "disruptedPods");
         disrupted.insert(object::name(&value).to_owned(), object::now().into());
         let write = crate::store::Write {
             place: BUDGETS.into(),
@@ -201,21 +194,14 @@ impl Registry {
         if call.verb != Verb::Get {
             return Err(ApiError::method_not_allowed());
         }
-        let pod = self
-            .stored(kind, call.route.namespace(), call.route.name())?
-            .value();
+        let pod = self.stored(kind, call.route.namespace(), call.route.name())?.value();
         let names: Vec<&str> = ["initContainers", "containers"]
             .iter()
             .flat_map(|list| pod["spec"][*list].as_array().into_iter().flatten())
             .filter_map(|container| container["name"].as_str())
             .collect();
         let asked = call.query.text("container");
-        let container = match (
-            asked,
-            pod["spec"]["containers"]
-                .as_array()
-                .map_or(&[][..], Vec::as_slice),
-        ) {
+        let container = match (asked, pod["spec"]["containers"].as_array().map_or(&[][..], Vec::as_slice)) {
             ("", [only]) => only["name"].as_str().unwrap_or_default(),
             ("", _) => {
                 return Err(ApiError::bad_request(format!(
@@ -267,9 +253,8 @@ impl ApiError {
 }
 
 fn set_condition(pod: &mut Value, kind: &str, status: &str, now: &str) {
-    let list = object::child_mut(object::as_map_mut(pod), "status")
-        .entry("conditions")
-        .or_insert_with(|| json!([]));
+    let list =
+        object::child_mut(object::as_map_mut(pod), "status").entry("conditions").or_insert_with(|| json!([]));
     let condition =
         json!({ "type": kind, "status": status, "lastProbeTime": null, "lastTransitionTime": now });
     if let Some(list) = list.as_array_mut() {

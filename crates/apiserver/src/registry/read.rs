@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 
 use super::{Registry, is_verbatim, key, present};
 use crate::http::Call;
-use crate::http::negotiate::{Accept, include_object};
+use crate::http::negotiate::Accept;
 use crate::http::reply::Reply;
 use crate::kinds::Kind;
 use crate::selector::{FieldSelector, LabelSelector};
 use crate::status::{ApiError, ApiResult, FieldError};
 use crate::store::{Stored, View};
-use crate::table;
+use crate::{object, table};
 
 /// Which objects of a kind a list or a watch is about.
 #[derive(Debug, Clone)]
@@ -33,17 +33,9 @@ impl Selection {
         if let Some(name) = &call.route.name {
             fields = FieldSelector::parse(kind, &format!("metadata.name={name}"))?;
         }
-        let prefix = call
-            .route
-            .namespace
-            .as_ref()
-            .map(|namespace| format!("{namespace}/"))
-            .unwrap_or_default();
-        Ok(Self {
-            prefix,
-            labels: LabelSelector::parse(call.query.text("labelSelector"))?,
-            fields,
-        })
+        let prefix =
+            call.route.namespace.as_ref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
+        Ok(Self { prefix, labels: LabelSelector::parse(call.query.text("labelSelector"))?, fields })
     }
 
     pub(super) fn matches(&self, kind: &Kind, stored: &Stored) -> bool {
@@ -81,7 +73,9 @@ impl Continue {
         let bytes = URL_SAFE_NO_PAD.decode(text).ok();
         let token = bytes.and_then(|bytes| serde_json::from_slice::<Self>(&bytes).ok());
         token.filter(|token| token.v == "meta.k8s.io/v1").ok_or_else(|| {
-            ApiError::bad_request("invalid continue token: continue key is not valid: this server did not give it")
+            ApiError::bad_request(
+                "invalid continue token: continue key is not valid: this server did not give it",
+            )
         })
     }
 }
@@ -104,11 +98,7 @@ impl Registry {
         self.view_at_least(asked).await?;
         let stored = self.stored(kind, call.route.namespace(), call.route.name())?;
         if call.accept == Accept::Object && is_verbatim(kind) {
-            return Ok(Reply::bytes(
-                StatusCode::OK,
-                "application/json",
-                stored.json.clone(),
-            ));
+            return Ok(Reply::bytes(StatusCode::OK, "application/json", stored.json.clone()));
         }
         Self::reply(call, kind, present(kind, &stored), false)
     }
@@ -116,19 +106,14 @@ impl Registry {
     /// The object as it is now, or 404.
     pub(crate) fn stored(&self, kind: &Kind, namespace: &str, name: &str) -> ApiResult<Arc<Stored>> {
         let view = self.store.view();
-        view.get(&kind.storage, &key(namespace, name))
-            .cloned()
-            .ok_or_else(|| kind.not_found(name))
+        view.get(&kind.storage, &key(namespace, name)).cloned().ok_or_else(|| kind.not_found(name))
     }
 
     /// The newest view, once it has reached what the client has already seen.
     pub(super) async fn view_at_least(&self, revision: Option<u64>) -> ApiResult<Arc<View>> {
         let asked = revision.unwrap_or_default();
         if self.store.view().revision < asked && !self.store.reaches(asked).await {
-            return Err(ApiError::too_large_resource_version(
-                asked,
-                self.store.view().revision,
-            ));
+            return Err(ApiError::too_large_resource_version(asked, self.store.view().revision));
         }
         Ok(self.store.view())
     }
@@ -144,18 +129,19 @@ impl Registry {
             .number("limit")?
             .filter(|limit| *limit > 0)
             .map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
-        let token = call
-            .query
-            .get("continue")
-            .filter(|text| !text.is_empty())
-            .map(Continue::decode)
-            .transpose()?;
+        let token =
+            call.query.get("continue").filter(|text| !text.is_empty()).map(Continue::decode).transpose()?;
         if token.is_some() && !matches!(call.query.text("resourceVersion"), "" | "0") {
-            return Err(ApiError::bad_request("specifying resource version is not allowed when using continue"));
+            return Err(ApiError::bad_request(
+                "specifying resource version is not allowed when using continue",
+            ));
         }
         let (view, start) = match &token {
             Some(token) => {
-                let view = self.store.view_at(&kind.storage, token.rv).map_err(|_| ApiError::expired(EXPIRED_PAGE))?;
+                let view = self
+                    .store
+                    .view_at(&kind.storage, token.rv)
+                    .map_err(|_| ApiError::expired(EXPIRED_PAGE))?;
                 (view, token.start.as_str())
             }
             None => (self.view_for_list(call, kind).await?, ""),
@@ -173,7 +159,7 @@ impl Registry {
             page.push(stored);
         }
         let mut meta = json!({ "resourceVersion": view.revision.to_string() });
-        if kind.custom.is_some() {
+        if kind.custom.is_some() && call.accept == Accept::Object {
             // Lists of custom resources say even that there is no more; built-in ones leave it out.
             meta["continue"] = "".into();
         }
@@ -214,62 +200,73 @@ impl Registry {
     fn list_reply(call: &Call, kind: &Kind, page: &[&Arc<Stored>], meta: &Value) -> ApiResult<Reply> {
         match call.accept {
             Accept::Object if is_verbatim(kind) => {
-                let items = page.iter().map(|stored| stored.json.as_ref());
+                let head = item_head(kind);
+                let items = page.iter().map(|stored| (head.as_str(), stored.json.as_ref()));
                 Ok(joined_list(&kind.api_version(), &kind.list_kind, meta, items))
             }
             Accept::Object => {
-                let items: Vec<String> = page
-                    .iter()
-                    .map(|stored| present(kind, stored).to_string())
-                    .collect();
-                Ok(joined_list(
-                    &kind.api_version(),
-                    &kind.list_kind,
-                    meta,
-                    items.iter().map(String::as_bytes),
-                ))
+                let head = item_head(kind);
+                let items: Vec<Vec<u8>> =
+                    page.iter().filter_map(|stored| object::to_json(&present(kind, stored)).ok()).collect();
+                let items = items.iter().map(|json| (head.as_str(), json.as_slice()));
+                Ok(joined_list(&kind.api_version(), &kind.list_kind, meta, items))
+            }
+            Accept::PartialMetadata if page.is_empty() => {
+                // Go's list of none.
+                let list = json!({
+                    "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1",
+                    "metadata": meta, "items": null,
+                });
+                Ok(Reply::json(StatusCode::OK, &list))
             }
             Accept::PartialMetadata => {
                 let items: Vec<String> = page
                     .iter()
                     .map(|stored| table::partial_metadata(&present(kind, stored)).to_string())
                     .collect();
-                let items = items.iter().map(String::as_bytes);
-                Ok(joined_list(
-                    "meta.k8s.io/v1",
-                    "PartialObjectMetadataList",
-                    meta,
-                    items,
-                ))
+                let items = items.iter().map(|json| ("", json.as_bytes()));
+                Ok(joined_list("meta.k8s.io/v1", "PartialObjectMetadataList", meta, items))
             }
             Accept::Table => {
                 let objects: Vec<Value> = page.iter().map(|stored| present(kind, stored)).collect();
-                let include = include_object(call.query.text("includeObject"))?;
-                Ok(Reply::json(
-                    StatusCode::OK,
-                    &table::render(kind, &objects, meta, include, true),
-                ))
+                let include = table::IncludeObject::parse(call.query.text("includeObject"))?;
+                Ok(Reply::json(StatusCode::OK, &table::render(kind, &objects, meta, include, true)))
             }
         }
     }
 }
 
-/// A list from items that are JSON already: ten thousand objects are a copy, not a serialisation.
+/// What every item of a built-in kind begins with, and lists leave out: the list says it. Custom resources keep it.
+fn item_head(kind: &Kind) -> String {
+    if kind.custom.is_some() {
+        return String::new();
+    }
+    format!(r#"{{"kind":"{}","apiVersion":"{}","#, kind.kind, kind.api_version())
+}
+
+/// A list from items that are JSON already, each without the beginning that goes with it: ten thousand objects are a
+/// copy, not a serialisation.
 fn joined_list<'a>(
     api_version: &str,
     kind: &str,
     meta: &Value,
-    items: impl Iterator<Item = &'a [u8]>,
+    items: impl Iterator<Item = (&'a str, &'a [u8])>,
 ) -> Reply {
     let head = json!({ "apiVersion": api_version, "kind": kind, "metadata": meta }).to_string();
     let mut body = BytesMut::with_capacity(4096);
     body.put_slice(&head.as_bytes()[..head.len() - 1]);
     body.put_slice(b",\"items\":[");
-    for (index, item) in items.enumerate() {
+    for (index, (head, item)) in items.enumerate() {
         if index > 0 {
             body.put_u8(b',');
         }
-        body.put_slice(item);
+        match item.strip_prefix(head.as_bytes()) {
+            Some(rest) if !head.is_empty() => {
+                body.put_u8(b'{');
+                body.put_slice(rest);
+            }
+            _ => body.put_slice(item),
+        }
     }
     body.put_slice(b"]}");
     Reply::bytes(StatusCode::OK, "application/json", body.freeze())

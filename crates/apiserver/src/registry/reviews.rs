@@ -8,15 +8,16 @@ use http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
 
 use super::{Registry, Verb};
-use crate::auth::User;
+use crate::auth::{ISSUER, User};
 use crate::body;
 use crate::http::Call;
 use crate::http::reply::Reply;
 use crate::kinds::Kind;
 use crate::object;
-use crate::status::{ApiError, ApiResult};
+use crate::status::{ApiError, ApiResult, FieldError};
 
 const TOKEN_SECONDS: i64 = 3600;
+const MAX_TOKEN_SECONDS: i64 = 1 << 32;
 
 impl Registry {
     pub(super) fn review(&self, call: &Call, kind: &Kind) -> ApiResult<Reply> {
@@ -46,7 +47,8 @@ impl Registry {
 
     /// Whether the account that a token was given to is still there, and not another of the same name.
     fn has_account(&self, user: &User) -> bool {
-        let account = user.name.strip_prefix("system:serviceaccount:").and_then(|account| account.split_once(':'));
+        let account =
+            user.name.strip_prefix("system:serviceaccount:").and_then(|account| account.split_once(':'));
         account.is_some_and(|(namespace, name)| {
             let view = self.store.view();
             let stored = view.get("serviceaccounts", &super::key(namespace, name));
@@ -58,12 +60,18 @@ impl Registry {
         let asked = object::strings(&spec["audiences"]);
         let bearer = self.auth.bearer(spec["token"].as_str().unwrap_or_default());
         match bearer.filter(|(user, _)| self.has_account(user)) {
-            Some((user, audiences)) if asked.is_empty() || audiences.iter().any(|one| asked.contains(&one.as_str())) => {
-                let shared: Vec<String> =
-                    audiences.into_iter().filter(|one| asked.is_empty() || asked.contains(&one.as_str())).collect();
+            Some((user, audiences))
+                if asked.is_empty() || audiences.iter().any(|one| asked.contains(&one.as_str())) =>
+            {
+                let shared: Vec<String> = audiences
+                    .into_iter()
+                    .filter(|one| asked.is_empty() || asked.contains(&one.as_str()))
+                    .collect();
                 json!({ "authenticated": true, "user": user.to_value(), "audiences": shared })
             }
-            _ => json!({ "error": "the token is not one that this server gave to these audiences, or it has expired" }),
+            _ => {
+                json!({ "error": "the token is not one that this server gave to these audiences, or it has expired" })
+            }
         }
     }
 
@@ -72,14 +80,21 @@ impl Registry {
         if call.verb != Verb::Create {
             return Err(ApiError::method_not_allowed());
         }
-        let account = self
-            .stored(kind, call.route.namespace(), call.route.name())?
-            .value();
+        let account = self.stored(kind, call.route.namespace(), call.route.name())?.value();
         let mut request = body::decode(&call.content_type, &call.body)?.value;
-        let seconds = request["spec"]["expirationSeconds"]
-            .as_i64()
-            .unwrap_or(TOKEN_SECONDS)
-            .max(600);
+        let seconds = request["spec"]["expirationSeconds"].as_i64().unwrap_or(TOKEN_SECONDS);
+        let wrong = match seconds {
+            ..600 => Some("may not specify a duration less than 10 minutes"),
+            600..=MAX_TOKEN_SECONDS => None,
+            _ => Some("may not specify a duration larger than 2^32 seconds"),
+        };
+        if let Some(wrong) = wrong {
+            let error = FieldError::invalid("spec.expirationSeconds", &seconds.into(), wrong);
+            return Err(ApiError::invalid("authentication.k8s.io", "TokenRequest", "", vec![error]));
+        }
+        if object::strings(&request["spec"]["audiences"]).is_empty() {
+            object::set_path(&mut request, "spec.audiences", json!([ISSUER]));
+        }
         let expires = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(seconds);
         let (namespace, name) = (object::namespace(&account), object::name(&account));
         let audiences = object::strings(&request["spec"]["audiences"]);

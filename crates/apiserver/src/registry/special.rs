@@ -44,11 +44,7 @@ pub(super) fn check(kind: &Kind, new: &Value, old: Option<&Value>) -> ApiResult<
         return Ok(());
     }
     let errors = crd::validate(new, old);
-    if errors.is_empty() {
-        Ok(())
-    } else {
-        Err(kind.invalid(object::name(new), errors))
-    }
+    if errors.is_empty() { Ok(()) } else { Err(kind.invalid(object::name(new), errors)) }
 }
 
 /// A free address of the service network; headless and external services have none.

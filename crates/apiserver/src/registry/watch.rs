@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::read::{MATCH, Selection, asked_revision, invalid_list};
 use super::{Registry, is_verbatim, present};
 use crate::http::Call;
-use crate::http::negotiate::{Accept, include_object};
+use crate::http::negotiate::Accept;
 use crate::http::reply::Reply;
 use crate::kinds::Kind;
 use crate::object;
@@ -90,16 +90,11 @@ impl Registry {
         }
         let initial: Vec<Arc<Stored>> = if initial {
             let all = newest.scan(&kind.storage, &selection.prefix, "");
-            all.filter(|stored| selection.matches(kind, stored))
-                .cloned()
-                .collect()
+            all.filter(|stored| selection.matches(kind, stored)).cloned().collect()
         } else {
             Vec::new()
         };
-        let seconds = call
-            .query
-            .number("timeoutSeconds")?
-            .filter(|seconds| *seconds > 0);
+        let seconds = call.query.number("timeoutSeconds")?.filter(|seconds| *seconds > 0);
         let watcher = Watcher {
             store: self.store.clone(),
             feed,
@@ -109,7 +104,7 @@ impl Registry {
             selection,
             form: Form {
                 accept: call.accept,
-                include: include_object(call.query.text("includeObject"))?,
+                include: IncludeObject::parse(call.query.text("includeObject"))?,
                 columns_sent: false,
             },
             initial: initial.into_iter(),
@@ -187,20 +182,12 @@ impl Watcher {
             Some(last) if events.len() == PIECE => last.revision,
             _ => upto.max(self.cursor),
         };
-        if piece.is_empty() && events.len() == PIECE {
-            self.live_piece()
-        } else {
-            Some(piece.freeze())
-        }
+        if piece.is_empty() && events.len() == PIECE { self.live_piece() } else { Some(piece.freeze()) }
     }
 
     /// Waits for news, the time of a bookmark, or the end.
     async fn wait(&mut self) -> Option<Bytes> {
-        let wake = if self.bookmarks.wanted {
-            self.bookmarks.next.min(self.until)
-        } else {
-            self.until
-        };
+        let wake = if self.bookmarks.wanted { self.bookmarks.next.min(self.until) } else { self.until };
         let due = tokio::select! {
             news = self.news.changed() => {
                 if news.is_err() {
@@ -296,10 +283,7 @@ fn write_frame(piece: &mut BytesMut, change: &str, object: &[u8]) {
 fn error_stream(error: &ApiError) -> Reply {
     let mut piece = BytesMut::new();
     write_frame(&mut piece, "ERROR", error.to_value().to_string().as_bytes());
-    Reply::stream(
-        "application/json",
-        Box::pin(futures::stream::once(async { piece.freeze() })),
-    )
+    Reply::stream("application/json", Box::pin(futures::stream::once(async { piece.freeze() })))
 }
 
 /// `sendInitialEvents`, with the rules that bind it to `resourceVersionMatch`.

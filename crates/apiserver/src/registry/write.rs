@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use super::{Registry, Verb, absorb, key, metadata, present, special};
 use crate::admission::Review;
 use crate::apply::{self, Writer};
+use crate::body::{Format, PatchType};
 use crate::http::Call;
 use crate::http::query::FieldValidation;
 use crate::http::reply::Reply;
-use crate::body::{Format, PatchType};
 use crate::kinds::typed::{self, Reader};
 use crate::kinds::{Kind, KindTable, strategy};
 use crate::schema::{cel, defaults, prune, validate};
@@ -140,9 +140,7 @@ impl Registry {
         let decoded = body::decode_object(&kind.kind, &call.content_type, &call.body)?;
         check_type(kind, &decoded.value)?;
         intent.check_types(&decoded.value)?;
-        let outcome = self
-            .create_object(&intent, decoded.value, &decoded.duplicates)
-            .await?;
+        let outcome = self.create_object(&intent, decoded.value, &decoded.duplicates).await?;
         Self::outcome_reply(&intent, outcome)
     }
 
@@ -189,11 +187,7 @@ impl Registry {
                 Err(error) if generated && error.reason == "AlreadyExists" => {}
                 Err(error) => return Err(error),
                 Ok(object) => {
-                    return Ok(Outcome {
-                        object,
-                        created: true,
-                        warnings,
-                    });
+                    return Ok(Outcome { object, created: true, warnings });
                 }
             }
         }
@@ -218,7 +212,7 @@ impl Registry {
         }
         special::prepare_create(self, kind, &mut review.object);
         strategy::prepare_create(kind, &mut review.object);
-        check(kind, &review.object, None)?;
+        check(kind, "", &review.object, None)?;
         special::check(kind, &review.object, None)?;
         self.validate(&review, warnings).await?;
         let object = review.object;
@@ -250,17 +244,10 @@ impl Registry {
         }
         let view = self.store.view();
         let stored = view.get("namespaces", namespace);
-        let found = stored
-            .ok_or_else(|| ApiError::not_found("", "namespaces", namespace))?
-            .value();
+        let found = stored.ok_or_else(|| ApiError::not_found("", "namespaces", namespace))?.value();
         if object::is_being_deleted(&found) {
             let name = object::name(object);
-            return Err(ApiError::namespace_terminating(
-                &kind.group,
-                &kind.plural,
-                name,
-                namespace,
-            ));
+            return Err(ApiError::namespace_terminating(&kind.group, &kind.plural, name, namespace));
         }
         Ok(())
     }
@@ -292,16 +279,10 @@ impl Registry {
         if !intent.call.query.text("fieldManager").is_empty() {
             options["fieldManager"] = json!(intent.manager);
         }
-        let namespace_name = if intent.kind.storage.as_ref() == "namespaces" {
-            route.name()
-        } else {
-            route.namespace()
-        };
-        let namespace_object = self
-            .store
-            .view()
-            .get("namespaces", namespace_name)
-            .map(|stored| stored.value());
+        let namespace_name =
+            if intent.kind.storage.as_ref() == "namespaces" { route.name() } else { route.namespace() };
+        let namespace_object =
+            self.store.view().get("namespaces", namespace_name).map(|stored| stored.value());
         Review {
             kinds: intent.table.clone(),
             kind: intent.kind,
@@ -335,11 +316,7 @@ impl Registry {
     }
 
     fn configurations(&self, place: &str) -> Vec<Value> {
-        self.store
-            .view()
-            .scan(place, "", "")
-            .map(|stored| stored.value())
-            .collect()
+        self.store.view().scan(place, "", "").map(|stored| stored.value()).collect()
     }
 }
 
@@ -347,10 +324,14 @@ const MUTATING: &str = "mutatingwebhookconfigurations.admissionregistration.k8s.
 const VALIDATING: &str = "validatingwebhookconfigurations.admissionregistration.k8s.io";
 
 /// Every rule that an object must keep, in one answer.
-pub(super) fn check(kind: &Kind, new: &Value, old: Option<&Value>) -> ApiResult<()> {
+pub(super) fn check(kind: &Kind, endpoint: &str, new: &Value, old: Option<&Value>) -> ApiResult<()> {
     let schema = kind.schema.get();
     let mut errors = metadata::validate(kind, new, old);
-    let broken = validate::validate(schema, new, old);
+    let of_status = kind.custom.is_some() && endpoint == "status";
+    let broken = match old {
+        Some(old) if of_status => validate::validate_status(schema, new, old),
+        _ => validate::validate(schema, new, old),
+    };
     if kind.custom.is_some() {
         let rules = match cel::blocked(&broken) {
             _ if schema.without_rules => Vec::new(),
@@ -358,20 +339,21 @@ pub(super) fn check(kind: &Kind, new: &Value, old: Option<&Value>) -> ApiResult<
             None => cel::validate(schema, new, old),
         };
         errors.extend(broken);
-        errors.extend(scale_errors(kind, new));
+        errors.extend(scale_errors(kind, new, of_status));
         errors.extend(rules);
     } else {
         errors.extend(broken);
-        errors.extend(strategy::validate(kind, new, old));
+        // A binding is the change of a pod that the pod's own endpoint refuses.
+        errors.extend(strategy::validate(kind, new, old.filter(|_| endpoint != "binding")));
     }
     if errors.is_empty() { Ok(()) } else { Err(kind.invalid(object::name(new), errors)) }
 }
 
 /// What `/scale` shows must be numbers, wherever the kind keeps them.
-fn scale_errors(kind: &Kind, new: &Value) -> Vec<FieldError> {
+fn scale_errors(kind: &Kind, new: &Value, of_status: bool) -> Vec<FieldError> {
     let Some(scale) = &kind.scale else { return Vec::new() };
     let mut errors = Vec::new();
-    for path in [&scale.spec_replicas, &scale.status_replicas] {
+    for path in [&scale.spec_replicas, &scale.status_replicas].into_iter().skip(usize::from(of_status)) {
         match object::at_path(new, path) {
             None => {}
             Some(value) => match value.as_i64() {
@@ -380,8 +362,10 @@ fn scale_errors(kind: &Kind, new: &Value) -> Vec<FieldError> {
                 }
                 Some(_) => {}
                 None => {
-                    let (text, found) = (value.as_str().map_or_else(|| value.to_string(), str::to_owned), go_type(value));
-                    let detail = format!("{path} accessor error: {text} is of the type {found}, expected int64");
+                    let (text, found) =
+                        (value.as_str().map_or_else(|| value.to_string(), str::to_owned), go_type(value));
+                    let detail =
+                        format!("{path} accessor error: {text} is of the type {found}, expected int64");
                     errors.push(FieldError::invalid(path, &0.into(), detail));
                 }
             },
@@ -427,15 +411,20 @@ pub(super) fn check_type(kind: &Kind, object: &Value) -> ApiResult<()> {
     let version = if api_version.is_empty() { &kind.api_version() } else { api_version };
     let found = if name.is_empty() { wanted } else { name };
     let why = if version != kind.api_version() {
-        format!("no kind {found:?} is registered for version {version:?} in scheme \"pkg/runtime/scheme.go:111\"")
+        format!(
+            "no kind {found:?} is registered for version {version:?} in scheme \"pkg/runtime/scheme.go:111\""
+        )
     } else if found != wanted {
-        let package = if kind.group.is_empty() { "core" } else { kind.group.split('.').next().unwrap_or_default() };
+        let package =
+            if kind.group.is_empty() { "core" } else { kind.group.split('.').next().unwrap_or_default() };
         format!("converting ({}.{found}) to ({package}.{wanted}): unknown conversion", kind.version)
     } else {
         return Ok(());
     };
     let version = version.rsplit('/').next().unwrap_or_default();
-    Err(ApiError::bad_request(format!("{found} in version {version:?} cannot be handled as a {wanted}: {why}")))
+    Err(ApiError::bad_request(format!(
+        "{found} in version {version:?} cannot be handled as a {wanted}: {why}"
+    )))
 }
 
 fn already_exists(kind: &Kind, name: &str, current: Option<&Stored>) -> ApiError {
@@ -447,10 +436,7 @@ fn already_exists(kind: &Kind, name: &str, current: Option<&Stored>) -> ApiError
 }
 
 fn generate_name(object: &mut Value) {
-    let prefix: String = object::meta_str(object, "generateName")
-        .chars()
-        .take(63 - GENERATED)
-        .collect();
+    let prefix: String = object::meta_str(object, "generateName").chars().take(63 - GENERATED).collect();
     let random = uuid::Uuid::new_v4();
     let suffix = random
         .as_bytes()

@@ -24,9 +24,7 @@ pub fn to_cel(schema: &Schema, value: &Value, is_resource: bool) -> Cel {
         Value::Array(items) => {
             let unknown = Schema::default();
             let element = schema.element().unwrap_or(&unknown);
-            let items = items
-                .iter()
-                .map(|item| to_cel(element, item, element.embedded_resource));
+            let items = items.iter().map(|item| to_cel(element, item, element.embedded_resource));
             Cel::List(Arc::new(items.collect()))
         }
         Value::Object(fields) => {
@@ -38,27 +36,20 @@ pub fn to_cel(schema: &Schema, value: &Value, is_resource: bool) -> Cel {
                 }
                 // The keys of a map are data, not names: they are not escaped.
                 if let Some(node) = &schema.additional {
-                    return Some((
-                        name.clone(),
-                        to_cel(node.get(), value, node.get().embedded_resource),
-                    ));
+                    return Some((name.clone(), to_cel(node.get(), value, node.get().embedded_resource)));
                 }
                 let visible =
                     schema.properties.is_empty() || (is_resource && metadata::is_type_or_meta(name));
                 visible.then(|| (name.clone(), to_cel(&unknown, value, false)))
             });
-            let map: HashMap<Key, Cel> = entries
-                .map(|(name, value)| (Key::String(Arc::new(name)), value))
-                .collect();
+            let map: HashMap<Key, Cel> =
+                entries.map(|(name, value)| (Key::String(Arc::new(name)), value)).collect();
             Cel::Map(Map { map: Arc::new(map) })
         }
     }
 }
 
-#[allow(
-    clippy::cast_possible_truncation,
-    reason = "checked to be a whole number in range"
-)]
+#[allow(clippy::cast_possible_truncation, reason = "checked to be a whole number in range")]
 fn number_to_cel(kind: Type, number: &Number) -> Cel {
     let float = number.as_f64().unwrap_or_default();
     match (kind, number.as_i64()) {
@@ -134,9 +125,7 @@ pub fn escape(name: &str) -> Option<String> {
     let legal = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
     let escaped = || {
         let text = name.replace("__", "__underscores__");
-        text.replace('.', "__dot__")
-            .replace('-', "__dash__")
-            .replace('/', "__slash__")
+        text.replace('.', "__dot__").replace('-', "__dash__").replace('/', "__slash__")
     };
     name.chars().all(legal).then(escaped)
 }

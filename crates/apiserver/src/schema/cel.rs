@@ -38,10 +38,7 @@ pub enum Flaw {
 /// Compiles a rule and, if there is one, the expression that words its failure.
 pub fn compile(rule: &str, message: Option<&str>) -> Result<Compiled, Flaw> {
     let program = parse(rule).map_err(|reason| Flaw::Rule(format!("compilation failed: {reason}")))?;
-    let message = message
-        .filter(|source| !source.trim().is_empty())
-        .map(parse)
-        .transpose();
+    let message = message.filter(|source| !source.trim().is_empty()).map(parse).transpose();
     let uses_old_self = program.references().has_variable("oldSelf");
     Ok(Compiled {
         program,
@@ -54,11 +51,7 @@ pub fn compile(rule: &str, message: Option<&str>) -> Result<Compiled, Flaw> {
 impl Compiled {
     /// What a rule on values of `schema` cannot mean.
     pub(super) fn flaw(&self, schema: &Schema, is_resource: bool, optional_old: bool) -> Option<Flaw> {
-        let this = if is_resource {
-            Known::Resource(schema)
-        } else {
-            Known::Of(schema)
-        };
+        let this = if is_resource { Known::Resource(schema) } else { Known::Of(schema) };
         let old = if optional_old { Known::Anything } else { this };
         let mut scope = vec![("self", this), ("oldSelf", old)];
         match typing::infer(&self.program, &mut scope) {
@@ -69,12 +62,10 @@ impl Compiled {
             Ok(_) => {}
         }
         match typing::infer(self.message.as_ref()?, &mut scope) {
-            Err(reason) => Some(Flaw::Message(format!(
-                "messageExpression compilation failed: {reason}"
-            ))),
-            Ok(known) if !known.may_be(Type::String) => Some(Flaw::Message(
-                "messageExpression must evaluate to a string".to_owned(),
-            )),
+            Err(reason) => Some(Flaw::Message(format!("messageExpression compilation failed: {reason}"))),
+            Ok(known) if !known.may_be(Type::String) => {
+                Some(Flaw::Message("messageExpression must evaluate to a string".to_owned()))
+            }
             Ok(_) => None,
         }
     }
@@ -253,10 +244,7 @@ impl<'a> Before<'a> {
     fn below(self, schema: &'a Schema, new: &'a Value, old: Option<&'a Value>) -> Self {
         match self.old {
             None => self,
-            Some(parent) => Self {
-                old,
-                ancestor: Some((schema, new, parent)),
-            },
+            Some(parent) => Self { old, ancestor: Some((schema, new, parent)) },
         }
     }
 
@@ -296,11 +284,7 @@ fn walk<'a>(
                 };
                 // Both sides were converted to the requested version: its name says nothing of what changed.
                 let hidden = at_root && matches!(name.as_str(), "apiVersion" | "kind");
-                let old = if hidden {
-                    None
-                } else {
-                    correlate::field(before.old, name)
-                };
+                let old = if hidden { None } else { correlate::field(before.old, name) };
                 let before = before.below(schema, new, old);
                 walk(known, value, before, &path, known.embedded_resource, errors);
             }
@@ -310,14 +294,7 @@ fn walk<'a>(
             for (index, item) in items.iter().enumerate() {
                 let old = correlate::item(schema, before.old, item);
                 let before = before.below(schema, new, old);
-                walk(
-                    element,
-                    item,
-                    before,
-                    &Path::Index(path, index),
-                    element.embedded_resource,
-                    errors,
-                );
+                walk(element, item, before, &Path::Index(path, index), element.embedded_resource, errors);
             }
         }
         _ => {}
@@ -343,9 +320,7 @@ fn check_rules(
         let mut scope = ENGINE.new_inner_scope();
         scope.add_variable_from_value("self", this.clone());
         if rule.optional_old_self {
-            let optional = old_this
-                .clone()
-                .map_or_else(OptionalValue::none, OptionalValue::of);
+            let optional = old_this.clone().map_or_else(OptionalValue::none, OptionalValue::of);
             scope.add_variable_from_value("oldSelf", Cel::Opaque(Arc::new(optional)));
         } else if let Some(old) = &old_this {
             scope.add_variable_from_value("oldSelf", old.clone());
@@ -353,11 +328,7 @@ fn check_rules(
         let error = match run(&compiled.program, &scope) {
             Ok(Cel::Bool(true)) => continue,
             Ok(Cel::Bool(false)) => broken(schema, rule, compiled, &scope, new, path),
-            Ok(_) => failed(
-                schema,
-                path,
-                &format!("no such overload evaluating rule: {}", words(rule)),
-            ),
+            Ok(_) => failed(schema, path, &format!("no such overload evaluating rule: {}", words(rule))),
             Err(reason) if reason == "no such overload" => failed(
                 schema,
                 path,
@@ -367,11 +338,7 @@ fn check_rules(
                     words(rule)
                 ),
             ),
-            Err(reason) => failed(
-                schema,
-                path,
-                &format!("{reason} evaluating rule: {}", words(rule)),
-            ),
+            Err(reason) => failed(schema, path, &format!("{reason} evaluating rule: {}", words(rule))),
         };
         // What the client did not touch is not held against it, but a change always is.
         if compiled.uses_old_self || !before.is_unchanged(schema, new) {
@@ -395,13 +362,10 @@ fn broken(
     new: &Value,
     path: &Path,
 ) -> FieldError {
-    let told = compiled
-        .message
-        .as_ref()
-        .and_then(|message| match run(message, scope) {
-            Ok(Cel::String(text)) => Some(text.trim().to_owned()),
-            _ => None,
-        });
+    let told = compiled.message.as_ref().and_then(|message| match run(message, scope) {
+        Ok(Cel::String(text)) => Some(text.trim().to_owned()),
+        _ => None,
+    });
     let detail = told
         .filter(|text| !text.is_empty() && !text.contains('\n') && text.len() <= 5 * 1024)
         .unwrap_or_else(|| match &rule.message {
@@ -468,8 +432,5 @@ fn reason_of(error: &ExecutionError) -> String {
 
 /// `.spec['a.b']` as errors write it: `spec[a.b]`.
 pub(super) fn normal_path(path: &str) -> String {
-    path.trim()
-        .trim_start_matches('.')
-        .replace("['", "[")
-        .replace("']", "]")
+    path.trim().trim_start_matches('.').replace("['", "[").replace("']", "]")
 }

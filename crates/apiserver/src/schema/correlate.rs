@@ -24,11 +24,7 @@ pub fn item<'a>(schema: &Schema, old: Option<&'a Value>, item: &Value) -> Option
     };
     let wanted: Vec<Option<Value>> = keys.iter().map(|key| key_of(item, key)).collect();
     let same = |candidate: &&Value| {
-        candidate.is_object()
-            && keys
-                .iter()
-                .zip(&wanted)
-                .all(|(key, value)| key_of(candidate, key) == *value)
+        candidate.is_object() && keys.iter().zip(&wanted).all(|(key, value)| key_of(candidate, key) == *value)
     };
     item.as_object()?;
     old?.as_array()?.iter().find(same)

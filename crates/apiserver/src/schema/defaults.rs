@@ -16,9 +16,7 @@ pub fn apply(schema: &Schema, value: &mut Value) {
         Value::Object(map) => {
             map.retain(|name, child| {
                 !child.is_null()
-                    || schema
-                        .field(name)
-                        .is_none_or(|known| known.nullable || known.default.is_some())
+                    || schema.field(name).is_none_or(|known| known.nullable || known.default.is_some())
             });
             for (name, property) in &schema.properties {
                 let property = property.get();

@@ -45,18 +45,12 @@ fn check(raw: &Value, path: &str, setting: &Setting, is_root: bool, schema: Opti
     check_keywords(raw, path, setting, &mut found.schema);
     if flag(raw, "uniqueItems") {
         let detail = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic";
-        found
-            .schema
-            .push(FieldError::forbidden(format!("{path}.uniqueItems"), detail));
+        found.schema.push(FieldError::forbidden(format!("{path}.uniqueItems"), detail));
     }
     check_children(raw, path, setting, is_root, schema, &mut found);
     if raw["x-kubernetes-preserve-unknown-fields"] == json!(false) {
         let field = format!("{path}.x-kubernetes-preserve-unknown-fields");
-        found.schema.push(FieldError::invalid(
-            field,
-            &json!(false),
-            "must be true or undefined",
-        ));
+        found.schema.push(FieldError::invalid(field, &json!(false), "must be true or undefined"));
     }
     check_map_type(raw, path, &mut found.schema);
     check_list_type(raw, path, &mut found.schema);
@@ -81,26 +75,12 @@ fn check_keywords(raw: &Value, path: &str, setting: &Setting, errors: &mut Vec<F
     let kind = text(raw, "type");
     if !kind.is_empty() && !TYPES.contains(&kind) {
         let types = TYPES.map(str::to_owned);
-        errors.push(FieldError::not_supported(
-            format!("{path}.type"),
-            &json!(kind),
-            &types,
-        ));
+        errors.push(FieldError::not_supported(format!("{path}.type"), &json!(kind), &types));
     }
     if let Some(reason) = setting.no_defaults.as_ref().filter(|_| is_given(raw, "default")) {
-        errors.push(FieldError::forbidden(
-            format!("{path}.default"),
-            format!("must not be set {reason}"),
-        ));
+        errors.push(FieldError::forbidden(format!("{path}.default"), format!("must not be set {reason}")));
     }
-    for key in [
-        "id",
-        "additionalItems",
-        "patternProperties",
-        "definitions",
-        "dependencies",
-        "$ref",
-    ] {
+    for key in ["id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref"] {
         let given = match raw.get(key) {
             None | Some(Value::Null) => false,
             Some(Value::String(text)) => !text.is_empty() || key == "$ref",
@@ -108,10 +88,7 @@ fn check_keywords(raw: &Value, path: &str, setting: &Setting, errors: &mut Vec<F
             Some(_) => true,
         };
         if given {
-            errors.push(FieldError::forbidden(
-                format!("{path}.{key}"),
-                format!("{key} is not supported"),
-            ));
+            errors.push(FieldError::forbidden(format!("{path}.{key}"), format!("{key} is not supported")));
         }
     }
     if kind == "null" {
@@ -124,10 +101,7 @@ fn check_keywords(raw: &Value, path: &str, setting: &Setting, errors: &mut Vec<F
     }
     if setting.inside_metadata && flag(raw, "x-kubernetes-embedded-resource") {
         let field = format!("{path}.x-kubernetes-embedded-resource");
-        errors.push(FieldError::forbidden(
-            field,
-            "must not be used inside of resource meta",
-        ));
+        errors.push(FieldError::forbidden(field, "must not be used inside of resource meta"));
     }
 }
 
@@ -151,9 +125,7 @@ fn check_children(
                 let reason = "inside additionalProperties applying to object metadata";
                 inside.no_defaults = Some(reason.to_owned());
             }
-            let schema = schema
-                .and_then(|schema| schema.additional.as_deref())
-                .map(super::Node::get);
+            let schema = schema.and_then(|schema| schema.additional.as_deref()).map(super::Node::get);
             found.merge(check(additional, &path, &inside, false, schema));
         }
     }
@@ -166,29 +138,15 @@ fn check_children(
                 inside.no_defaults = Some(format!("in top-level {name}"));
             }
         }
-        let schema = schema
-            .and_then(|schema| schema.properties.get(name))
-            .map(super::Node::get);
-        found.merge(check(
-            property,
-            &format!("{path}.properties[{name}]"),
-            &inside,
-            false,
-            schema,
-        ));
+        let schema = schema.and_then(|schema| schema.properties.get(name)).map(super::Node::get);
+        found.merge(check(property, &format!("{path}.properties[{name}]"), &inside, false, schema));
     }
     if let Some(not) = child(raw, "not") {
         found.merge(check(not, &format!("{path}.not"), setting, false, None));
     }
     for key in ["allOf", "oneOf", "anyOf"] {
         for (index, part) in list(raw, key).iter().enumerate() {
-            found.merge(check(
-                part,
-                &format!("{path}.{key}[{index}]"),
-                setting,
-                false,
-                None,
-            ));
+            found.merge(check(part, &format!("{path}.{key}[{index}]"), setting, false, None));
         }
     }
     if let Some(items) = child(raw, "items") {
@@ -237,24 +195,15 @@ fn check_list_type(raw: &Value, path: &str, errors: &mut Vec<FieldError>) {
             let (extension, wrong) = match text(items, "type") {
                 "array" => (
                     "x-kubernetes-list-type",
-                    items["x-kubernetes-list-type"]
-                        .as_str()
-                        .is_some_and(|inner| inner != "atomic"),
+                    items["x-kubernetes-list-type"].as_str().is_some_and(|inner| inner != "atomic"),
                 ),
-                "object" => (
-                    "x-kubernetes-map-type",
-                    items["x-kubernetes-map-type"] != json!("atomic"),
-                ),
+                "object" => ("x-kubernetes-map-type", items["x-kubernetes-map-type"] != json!("atomic")),
                 _ => ("", false),
             };
             if wrong {
                 let field = format!("{path}.items.{extension}");
                 let detail = "must be atomic as item of a list with x-kubernetes-list-type=set";
-                errors.push(FieldError::invalid(
-                    field,
-                    &items["x-kubernetes-list-type"],
-                    detail,
-                ));
+                errors.push(FieldError::invalid(field, &items["x-kubernetes-list-type"], detail));
             }
         }
         if !matches!(list_type, "atomic" | "set" | "map") {
@@ -357,11 +306,7 @@ fn check_rule(schema: &Value, rule: &Value, path: &str, errors: &mut Vec<FieldEr
             "must be non-empty if specified",
         ));
     } else if has_newlines(message) {
-        errors.push(FieldError::invalid(
-            field("message"),
-            &rule["message"],
-            "must not contain line breaks",
-        ));
+        errors.push(FieldError::invalid(field("message"), &rule["message"], "must not contain line breaks"));
     } else if has_newlines(source) && message.is_empty() {
         let detail = "message must be specified if rule contains line breaks";
         errors.push(FieldError::required(field("message"), detail));
@@ -371,31 +316,16 @@ fn check_rule(schema: &Value, rule: &Value, path: &str, errors: &mut Vec<FieldEr
         let detail = "messageExpression must be non-empty if specified";
         errors.push(FieldError::required(field("messageExpression"), detail));
     }
-    let reasons = [
-        "FieldValueDuplicate",
-        "FieldValueForbidden",
-        "FieldValueInvalid",
-        "FieldValueRequired",
-    ];
+    let reasons = ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
     if let Some(reason) = rule["reason"].as_str().filter(|reason| !reasons.contains(reason)) {
         let supported = reasons.map(str::to_owned);
-        errors.push(FieldError::not_supported(
-            field("reason"),
-            &json!(reason),
-            &supported,
-        ));
+        errors.push(FieldError::not_supported(field("reason"), &json!(reason), &supported));
     }
     let below = text(rule, "fieldPath");
     for (wrong, detail) in [
-        (
-            !below.is_empty() && below.trim().is_empty(),
-            "must be non-empty if specified",
-        ),
+        (!below.is_empty() && below.trim().is_empty(), "must be non-empty if specified"),
         (has_newlines(below), "must not contain line breaks"),
-        (
-            !below.is_empty() && find_field(schema, below, true).is_err(),
-            "must be a valid path",
-        ),
+        (!below.is_empty() && find_field(schema, below, true).is_err(), "must be a valid path"),
     ] {
         if wrong {
             errors.push(FieldError::invalid(field("fieldPath"), &json!(below), detail));
@@ -432,12 +362,7 @@ fn check_expression(
             cel::Flaw::Rule(detail) => ("rule", detail),
             cel::Flaw::Message(detail) => ("messageExpression", detail),
         };
-        errors.push(FieldError::of(
-            FieldErrorKind::Invalid,
-            format!("{path}.{name}"),
-            shown(),
-            detail,
-        ));
+        errors.push(FieldError::of(FieldErrorKind::Invalid, format!("{path}.{name}"), shown(), detail));
     }
     let Some(uses_old_self) = compiled.map(|compiled| compiled.uses_old_self) else {
         return;
@@ -446,11 +371,7 @@ fn check_expression(
         Some(list) if uses_old_self => {
             let detail =
                 format!("oldSelf cannot be used on the uncorrelatable portion of the schema within {list}");
-            errors.push(FieldError::invalid(
-                format!("{path}.rule"),
-                &json!(rule.rule),
-                detail,
-            ));
+            errors.push(FieldError::invalid(format!("{path}.rule"), &json!(rule.rule), detail));
         }
         _ if !uses_old_self && is_given(raw, "optionalOldSelf") => {
             let detail = "may not be set if oldSelf is not used in rule";

@@ -74,9 +74,7 @@ static EXPRESSIONS: LazyLock<Expressions> = LazyLock::new(|| {
                 .to_owned(),
         ),
     ];
-    let compiled = table
-        .into_iter()
-        .filter_map(|(name, text)| Some((name, Regex::new(&text).ok()?)));
+    let compiled = table.into_iter().filter_map(|(name, text)| Some((name, Regex::new(&text).ok()?)));
     Expressions(compiled.collect())
 });
 
@@ -105,14 +103,10 @@ fn is_duration(text: &str) -> bool {
     if EXPRESSIONS.is_match("goduration", text) {
         return true;
     }
-    let after_number = text
-        .char_indices()
-        .filter(|(_, c)| c.is_ascii_digit())
-        .map(|(at, _)| text[at + 1..].trim_start());
+    let after_number =
+        text.char_indices().filter(|(_, c)| c.is_ascii_digit()).map(|(at, _)| text[at + 1..].trim_start());
     after_number.into_iter().any(|rest| {
-        let end = rest
-            .find(|c: char| !(c.is_ascii_alphabetic() || c == 'µ'))
-            .unwrap_or(rest.len());
+        let end = rest.find(|c: char| !(c.is_ascii_alphabetic() || c == 'µ')).unwrap_or(rest.len());
         let unit = rest[..end].to_lowercase();
         SHORT.contains(&unit.as_str()) || STEMS.iter().any(|stem| unit.starts_with(stem))
     })
@@ -120,11 +114,7 @@ fn is_duration(text: &str) -> bool {
 
 /// An address with leading zeros allowed in its decimal parts.
 fn is_address(text: &str) -> bool {
-    if text.contains(':') {
-        is_ipv6(text, true)
-    } else {
-        is_ipv4(text, true)
-    }
+    if text.contains(':') { is_ipv6(text, true) } else { is_ipv4(text, true) }
 }
 
 fn is_ipv4(text: &str, sloppy: bool) -> bool {
@@ -185,9 +175,7 @@ fn is_request_uri(text: &str) -> bool {
     }
     let has_scheme = text.split_once(':').filter(|(scheme, _)| {
         scheme.starts_with(|c: char| c.is_ascii_alphabetic())
-            && scheme
-                .bytes()
-                .all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b))
+            && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b))
     });
     let rest = match has_scheme {
         Some((_, rest)) if !rest.starts_with('/') => return true,
@@ -209,10 +197,8 @@ fn is_authority(authority: &str) -> bool {
         Some(end) => host_port.split_at(end + 1),
         None => host_port.split_at(host_port.find(':').unwrap_or(host_port.len())),
     };
-    let is_port = port.is_empty()
-        || port
-            .strip_prefix(':')
-            .is_some_and(|p| p.bytes().all(|b| b.is_ascii_digit()));
+    let is_port =
+        port.is_empty() || port.strip_prefix(':').is_some_and(|p| p.bytes().all(|b| b.is_ascii_digit()));
     let is_host = if host.starts_with('[') {
         host.ends_with(']')
     } else {

@@ -42,17 +42,11 @@ fn find_duplicates(schema: &Schema, value: &Value, path: &Path, errors: &mut Vec
 fn repeated_keys(items: &[Value], keys: &[String], path: &Path, errors: &mut Vec<FieldError>) {
     if let Some(index) = items.iter().position(|item| !item.is_object() && !item.is_null()) {
         let detail = "must be an object for an array of list-type map";
-        errors.push(FieldError::invalid(
-            Path::Index(path, index).to_string(),
-            &items[index],
-            detail,
-        ));
+        errors.push(FieldError::invalid(Path::Index(path, index).to_string(), &items[index], detail));
         return;
     }
     let keys_of = |item: &Value| {
-        let present = keys
-            .iter()
-            .filter_map(|key| Some((key.clone(), item.get(key)?.clone())));
+        let present = keys.iter().filter_map(|key| Some((key.clone(), item.get(key)?.clone())));
         Value::Object(present.collect())
     };
     let entries: Vec<Value> = items.iter().map(keys_of).collect();

@@ -30,31 +30,14 @@ const OBJECT_META: &[&str] = &[
     "selfLink",
     "uid",
 ];
-const OWNER_REFERENCE: &[&str] = &[
-    "apiVersion",
-    "blockOwnerDeletion",
-    "controller",
-    "kind",
-    "name",
-    "uid",
-];
-const MANAGED_FIELDS_ENTRY: &[&str] = &[
-    "apiVersion",
-    "fieldsType",
-    "fieldsV1",
-    "manager",
-    "operation",
-    "subresource",
-    "time",
-];
+const OWNER_REFERENCE: &[&str] = &["apiVersion", "blockOwnerDeletion", "controller", "kind", "name", "uid"];
+const MANAGED_FIELDS_ENTRY: &[&str] =
+    &["apiVersion", "fieldsType", "fieldsV1", "manager", "operation", "subresource", "time"];
 
 /// Drops what `ObjectMeta` does not have, and notes its path.
 pub fn prune(metadata: &mut Value, path: &Path, unknown: &mut Vec<String>) {
     retain_known(metadata, OBJECT_META, path, unknown);
-    for (list, known) in [
-        ("managedFields", MANAGED_FIELDS_ENTRY),
-        ("ownerReferences", OWNER_REFERENCE),
-    ] {
+    for (list, known) in [("managedFields", MANAGED_FIELDS_ENTRY), ("ownerReferences", OWNER_REFERENCE)] {
         let entries = metadata.get_mut(list).and_then(Value::as_array_mut);
         for (index, entry) in entries.into_iter().flatten().enumerate() {
             let list = Path::Child(path, list);
@@ -118,11 +101,7 @@ fn validate_resource(resource: &Value, path: &Path, errors: &mut Vec<FieldError>
     };
     let path = Path::Child(path, "metadata");
     if !metadata.is_object() {
-        errors.push(FieldError::invalid(
-            path.to_string(),
-            metadata,
-            "must be an object",
-        ));
+        errors.push(FieldError::invalid(path.to_string(), metadata, "must be an object"));
         return;
     }
     for name in ["generateName", "name"] {
@@ -149,12 +128,8 @@ fn type_meta_breach(name: &str, text: &str) -> Option<String> {
         return (slashes > 1).then(|| format!("unexpected GroupVersion string: {text}"));
     }
     let breaches = naming::dns1035_label(&text.to_lowercase());
-    (!breaches.is_empty()).then(|| {
-        format!(
-            "may have mixed case, but should otherwise match: {}",
-            breaches.join(",")
-        )
-    })
+    (!breaches.is_empty())
+        .then(|| format!("may have mixed case, but should otherwise match: {}", breaches.join(",")))
 }
 
 fn path_segment_breaches(name: &str) -> Vec<String> {

@@ -14,10 +14,7 @@ pub struct Pattern {
 
 impl Pattern {
     pub fn new(source: &str) -> Result<Self, regex::Error> {
-        Ok(Self {
-            source: source.to_owned(),
-            regex: Regex::new(&translate(source))?,
-        })
+        Ok(Self { source: source.to_owned(), regex: Regex::new(&translate(source))? })
     }
 
     pub fn is_match(&self, text: &str) -> bool {
@@ -69,11 +66,7 @@ fn translate(source: &str) -> String {
 /// How much of `text`, which begins with a backslash, is one escape, and what it becomes.
 fn escape(text: &str, in_class: bool) -> (usize, String) {
     let wrap = |set: &str| {
-        if in_class {
-            set.to_owned()
-        } else {
-            format!("[{set}]")
-        }
+        if in_class { set.to_owned() } else { format!("[{set}]") }
     };
     let Some(c) = text[1..].chars().next() else {
         return (1, "\\".to_owned());
@@ -127,11 +120,7 @@ mod tests {
             (r"\bfoo\b", "a foo b", true),
         ];
         for (pattern, text, matches) in cases {
-            assert_eq!(
-                Pattern::new(pattern).unwrap().is_match(text),
-                matches,
-                "{pattern} on {text}"
-            );
+            assert_eq!(Pattern::new(pattern).unwrap().is_match(text), matches, "{pattern} on {text}");
         }
         assert!(Pattern::new("a(").is_err());
     }

@@ -18,10 +18,7 @@ pub fn prune(schema: &Schema, object: &mut Value) -> Vec<String> {
         metadata::prune(own, &Path::Base("metadata"), &mut unknown);
     }
     let (mut fields, mut embedded) = (Vec::new(), Vec::new());
-    let mut walk = Walk {
-        unknown: &mut fields,
-        embedded: &mut embedded,
-    };
+    let mut walk = Walk { unknown: &mut fields, embedded: &mut embedded };
     if let Value::Object(map) = object {
         let keep = schema.preserve_unknown;
         map.retain(|name, value| {
@@ -37,10 +34,7 @@ pub fn prune(schema: &Schema, object: &mut Value) -> Vec<String> {
 
 /// Drops unknown fields below a value that is no whole object, such as a default.
 pub fn prune_value(schema: &Schema, value: &mut Value) {
-    let walk = &mut Walk {
-        unknown: &mut Vec::new(),
-        embedded: &mut Vec::new(),
-    };
+    let walk = &mut Walk { unknown: &mut Vec::new(), embedded: &mut Vec::new() };
     walk.prune(schema, schema.preserve_unknown, value, &Path::Root);
 }
 

@@ -22,10 +22,7 @@ use crate::status::FieldError;
 pub fn parse(raw: &Value, path: &str) -> Result<Schema, Vec<FieldError>> {
     let mut errors = Vec::new();
     if flag(raw, "nullable") {
-        errors.push(FieldError::forbidden(
-            format!("{path}.nullable"),
-            "nullable cannot be true at the root",
-        ));
+        errors.push(FieldError::forbidden(format!("{path}.nullable"), "nullable cannot be true at the root"));
     }
     let unsupported = wellformed::unsupported(raw);
     let schema = build(raw);
@@ -42,11 +39,7 @@ pub fn parse(raw: &Value, path: &str) -> Result<Schema, Vec<FieldError>> {
     if let Some(detail) = unsupported.filter(|_| errors.is_empty()) {
         errors.push(FieldError::invalid(path, &json!(""), detail));
     }
-    if errors.is_empty() {
-        Ok(schema)
-    } else {
-        Err(errors)
-    }
+    if errors.is_empty() { Ok(schema) } else { Err(errors) }
 }
 
 // --- reading the raw schema; what has the wrong type counts as absent, the definition's own schema refuses it ---
@@ -122,9 +115,7 @@ fn build(raw: &Value) -> Schema {
     };
     let below = |quiet: fn(&Schema) -> bool| {
         let fields = schema.properties.values().chain(schema.additional.as_deref());
-        fields
-            .chain(schema.items.as_deref())
-            .all(|node| quiet(node.get()))
+        fields.chain(schema.items.as_deref()).all(|node| quiet(node.get()))
     };
     let without_defaults = schema.default.is_none() && below(|schema| schema.without_defaults);
     let without_rules = schema.rules.is_empty() && below(|schema| schema.without_rules);
@@ -136,10 +127,7 @@ fn build(raw: &Value) -> Schema {
 fn constraints(raw: &Value) -> Constraints {
     let size = |key: &str| raw[key].as_u64();
     let bound = |key: &str, exclusive: &str| {
-        raw[key].as_f64().map(|value| Bound {
-            value,
-            exclusive: flag(raw, exclusive),
-        })
+        raw[key].as_f64().map(|value| Bound { value, exclusive: flag(raw, exclusive) })
     };
     let all = |key: &str| list(raw, key).iter().map(build).collect();
     Constraints {
@@ -148,10 +136,7 @@ fn constraints(raw: &Value) -> Constraints {
         pattern: Some(text(raw, "pattern"))
             .filter(|pattern| !pattern.is_empty())
             .and_then(|pattern| Pattern::new(pattern).ok()),
-        format: raw["format"]
-            .as_str()
-            .filter(|name| !name.is_empty())
-            .map(str::to_owned),
+        format: raw["format"].as_str().filter(|name| !name.is_empty()).map(str::to_owned),
         minimum: bound("minimum", "exclusiveMinimum"),
         maximum: bound("maximum", "exclusiveMaximum"),
         multiple_of: raw["multipleOf"].as_f64(),
@@ -192,21 +177,10 @@ fn check_defaults(schema: &Schema, path: &Path, is_resource: bool, errors: &mut 
         return;
     }
     if let Some(default) = &schema.default {
-        check_default(
-            schema,
-            default,
-            &Path::Child(path, "default"),
-            is_resource,
-            errors,
-        );
+        check_default(schema, default, &Path::Child(path, "default"), is_resource, errors);
     }
     if let Some(items) = schema.element() {
-        check_defaults(
-            items,
-            &Path::Child(path, "items"),
-            items.embedded_resource,
-            errors,
-        );
+        check_defaults(items, &Path::Child(path, "items"), items.embedded_resource, errors);
     }
     for (name, property) in &schema.properties {
         let property = property.get();
@@ -227,11 +201,7 @@ fn check_default(
     let mut pruned = default.clone();
     prune::prune_value(schema, &mut pruned);
     if pruned != *default {
-        errors.push(FieldError::invalid(
-            field.as_str(),
-            default,
-            "must not have unknown fields",
-        ));
+        errors.push(FieldError::invalid(field.as_str(), default, "must not have unknown fields"));
     }
     let mut found = Vec::new();
     metadata::validate_embedded(schema, default, path, &mut found);

@@ -9,9 +9,7 @@ use crate::status::{ApiError, FieldError};
 
 /// Causes as the measurements hold them: reason, field, message; the real server's order is that of a Go map.
 pub fn causes(errors: Vec<FieldError>) -> Vec<[String; 3]> {
-    let details = ApiError::invalid("g", "K", "n", errors)
-        .details
-        .unwrap_or_default();
+    let details = ApiError::invalid("g", "K", "n", errors).details.unwrap_or_default();
     let mut causes: Vec<[String; 3]> = details
         .causes
         .into_iter()
@@ -62,10 +60,7 @@ fn resources_are_judged_as_by_the_real_server() {
     for group in &groups {
         let schema = match parse(&group["schema"], "schema") {
             Ok(schema) => schema,
-            Err(errors) => panic!(
-                "{:#?}",
-                errors.iter().map(ToString::to_string).collect::<Vec<_>>()
-            ),
+            Err(errors) => panic!("{:#?}", errors.iter().map(ToString::to_string).collect::<Vec<_>>()),
         };
         for case in group["cases"].as_array().unwrap() {
             count += 1;
@@ -83,10 +78,7 @@ fn resources_are_judged_as_by_the_real_server() {
             if theirs.is_empty() {
                 let stored = by_value(&object["spec"]);
                 if stored != by_value(&case["stored"]["spec"]) {
-                    wrong.push(format!(
-                        "{}\n  ours   {stored}\n  theirs {}",
-                        case["new"], case["stored"]
-                    ));
+                    wrong.push(format!("{}\n  ours   {stored}\n  theirs {}", case["new"], case["stored"]));
                 }
                 let warnings: Vec<&str> = case["warnings"]
                     .as_array()
@@ -96,21 +88,13 @@ fn resources_are_judged_as_by_the_real_server() {
                     .filter_map(|warning| warning.strip_prefix("unknown field \"")?.strip_suffix('"'))
                     .collect();
                 if unknown != warnings {
-                    wrong.push(format!(
-                        "{}\n  ours   {unknown:?}\n  theirs {warnings:?}",
-                        case["new"]
-                    ));
+                    wrong.push(format!("{}\n  ours   {unknown:?}\n  theirs {warnings:?}", case["new"]));
                 }
             }
         }
     }
     assert!(count >= 100, "only {count} cases");
-    assert!(
-        wrong.is_empty(),
-        "{} of {count} differ\n{}",
-        wrong.len(),
-        wrong.join("\n")
-    );
+    assert!(wrong.is_empty(), "{} of {count} differ\n{}", wrong.len(), wrong.join("\n"));
 }
 
 fn any_json() -> impl Strategy<Value = Value> {
@@ -227,11 +211,7 @@ fn a_broken_rule_names_what_is_wrong() {
         "type(self.a) == string",
         "self.?a.orValue('') != 'x'",
     ] {
-        assert!(
-            parse(&schema(good), "s").is_ok(),
-            "{good}: {:?}",
-            parse(&schema(good), "s").err()
-        );
+        assert!(parse(&schema(good), "s").is_ok(), "{good}: {:?}", parse(&schema(good), "s").err());
     }
     for (bad, words) in [
         ("self.l.exists(i, i.y == 1)", "undefined field 'y'"),
@@ -241,10 +221,7 @@ fn a_broken_rule_names_what_is_wrong() {
         ("self.a", "cel expression must evaluate to a bool"),
         ("self.a ==", "compilation failed"),
         // The real server knows these, the engine does not: better refused now than failing with every object.
-        (
-            "self.l.sortBy(i, i.x).size() > 0",
-            "undeclared reference to 'sortBy'",
-        ),
+        ("self.l.sortBy(i, i.x).size() > 0", "undeclared reference to 'sortBy'"),
         ("self.l.all(n, i, n < i.x)", "undeclared reference to 'all'"),
         ("self.?a.optMap(a, a + 'x').hasValue()", "undeclared reference to"),
     ] {

@@ -60,14 +60,8 @@ pub fn infer<'a>(expr: &'a IdedExpr, scope: &mut Scope<'a>) -> Result<Known<'a>,
             let depth = scope.len();
             scope.push((&comprehension.accu_var, Known::Anything));
             scope.push((&comprehension.iter_var, element));
-            let parts = [
-                &comprehension.loop_cond,
-                &comprehension.loop_step,
-                &comprehension.result,
-            ];
-            let checked = parts
-                .into_iter()
-                .try_for_each(|part| infer(part, scope).map(drop));
+            let parts = [&comprehension.loop_cond, &comprehension.loop_step, &comprehension.result];
+            let checked = parts.into_iter().try_for_each(|part| infer(part, scope).map(drop));
             scope.truncate(depth);
             checked.map(|()| Known::Anything)
         }
@@ -90,17 +84,7 @@ pub fn infer<'a>(expr: &'a IdedExpr, scope: &mut Scope<'a>) -> Result<Known<'a>,
 }
 
 /// Names of types are values of the language.
-pub const TYPES: [&str; 9] = [
-    "int",
-    "uint",
-    "double",
-    "bool",
-    "string",
-    "bytes",
-    "list",
-    "map",
-    "null_type",
-];
+pub const TYPES: [&str; 9] = ["int", "uint", "double", "bool", "string", "bytes", "list", "map", "null_type"];
 
 fn variable<'a>(name: &str, scope: &Scope<'a>) -> Result<Known<'a>, String> {
     match scope.iter().rev().find(|(known, _)| *known == name) {
@@ -139,9 +123,7 @@ fn infer_call<'a>(call: &'a CallExpr, scope: &mut Scope<'a>) -> Result<Known<'a>
     Ok(match name {
         "_==_" | "_!=_" | "_<_" | "_<=_" | "_>_" | "_>=_" | "_&&_" | "_||_" | "!_" | "@in" | "startsWith"
         | "endsWith" | "matches" | "contains" | "hasValue" => Known::Boolean,
-        "_[_]" => operands
-            .first()
-            .map_or(Known::Anything, |operand| element_or_value(*operand)),
+        "_[_]" => operands.first().map_or(Known::Anything, |operand| element_or_value(*operand)),
         "string" => Known::Text,
         "size" | "int" | "uint" | "double" | "duration" | "timestamp" | "-_" => Known::Other,
         _ => Known::Anything,
@@ -157,10 +139,7 @@ fn field<'a>(operand: Known<'a>, name: &str) -> Result<Known<'a>, String> {
         Known::Resource(_) if matches!(name, "apiVersion" | "kind") => Ok(Known::Text),
         Known::Resource(_) if name == "metadata" => Ok(Known::Metadata),
         Known::Of(schema) | Known::Resource(schema) => {
-            let named = schema
-                .properties
-                .iter()
-                .find(|(known, _)| escape(known).as_deref() == Some(name));
+            let named = schema.properties.iter().find(|(known, _)| escape(known).as_deref() == Some(name));
             match (named, &schema.additional) {
                 (Some((_, node)), _) => Ok(of(node)),
                 (None, Some(node)) => Ok(of(node)),
@@ -174,37 +153,21 @@ fn field<'a>(operand: Known<'a>, name: &str) -> Result<Known<'a>, String> {
 
 fn of(node: &Node) -> Known<'_> {
     let schema = node.get();
-    if schema.embedded_resource {
-        Known::Resource(schema)
-    } else {
-        Known::Of(schema)
-    }
+    if schema.embedded_resource { Known::Resource(schema) } else { Known::Of(schema) }
 }
 
 /// What a macro's variable runs through: the items of a list, the keys of a map.
 fn element_of(range: Known) -> Known {
     match range {
-        Known::Of(Schema {
-            items: Some(items), ..
-        }) => of(items),
-        Known::Of(Schema {
-            additional: Some(_), ..
-        }) => Known::Text,
+        Known::Of(Schema { items: Some(items), .. }) => of(items),
+        Known::Of(Schema { additional: Some(_), .. }) => Known::Text,
         _ => Known::Anything,
     }
 }
 
 fn element_or_value(operand: Known) -> Known {
     match operand {
-        Known::Of(
-            Schema {
-                items: Some(node), ..
-            }
-            | Schema {
-                additional: Some(node),
-                ..
-            },
-        ) => of(node),
+        Known::Of(Schema { items: Some(node), .. } | Schema { additional: Some(node), .. }) => of(node),
         _ => Known::Anything,
     }
 }

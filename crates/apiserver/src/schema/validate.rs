@@ -18,11 +18,25 @@ use crate::status::{FieldError, FieldErrorKind};
 pub fn validate(schema: &Schema, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = validate_value(schema, new, old, "");
     metadata::validate_embedded(schema, new, &Path::Root, &mut errors);
-    let duplicates = duplicates_in(schema, new);
-    if !duplicates.is_empty() && old.is_none_or(|old| duplicates_in(schema, old).is_empty()) {
-        errors.extend(duplicates);
-    }
+    errors.extend(new_duplicates(schema, new, old));
     errors
+}
+
+/// The violations that a change of the status answers for: those below `status`, seen from there.
+pub fn validate_status(schema: &Schema, new: &Value, old: &Value) -> Vec<FieldError> {
+    let mut errors = match (schema.field("status"), new.get("status")) {
+        (Some(known), Some(status)) => validate_value(known, status, old.get("status"), "status"),
+        _ => Vec::new(),
+    };
+    errors.extend(new_duplicates(schema, new, Some(old)));
+    errors
+}
+
+/// Elements given twice in a list that holds each once, unless there were some before.
+fn new_duplicates(schema: &Schema, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    let found = duplicates_in(schema, new);
+    let forgiven = !found.is_empty() && old.is_some_and(|old| !duplicates_in(schema, old).is_empty());
+    if forgiven { Vec::new() } else { found }
 }
 
 /// The violations of types and constraints alone, of a value found at `base`.
@@ -74,11 +88,7 @@ impl Checker<'_> {
 
     fn apply(&self, schema: &Schema, value: &Value, path: &Path, old: Option<&Value>) -> Outcome {
         let mut out = Outcome::default();
-        let format = schema
-            .constraints
-            .format
-            .as_deref()
-            .filter(|name| is_known(schema.kind, name));
+        let format = schema.constraints.format.as_deref().filter(|name| is_known(schema.kind, name));
         self.check_type(schema, format, value, path, &mut out);
         if value.is_null() {
             self.check_options(schema, value, path, &mut out);
@@ -152,12 +162,7 @@ impl Checker<'_> {
         if let Some(most) = limits.max_length.filter(|most| length > *most) {
             let unit = if most == 1 { "byte" } else { "bytes" };
             let detail = format!("may not be more than {most} {unit}");
-            out.add(FieldError::of(
-                FieldErrorKind::TooLong,
-                self.field(path),
-                String::new(),
-                detail,
-            ));
+            out.add(FieldError::of(FieldErrorKind::TooLong, self.field(path), String::new(), detail));
         } else if let Some(least) = limits.min_length.filter(|least| length < *least) {
             let detail = format!("{path} in body should be at least {least} chars long");
             out.add(self.invalid(path, &json!(text), detail));
@@ -184,10 +189,7 @@ impl Checker<'_> {
         let limits = &schema.constraints;
         out.matches += 2;
         if let Some(range) = out_of_range(schema.kind, format, number) {
-            let detail = format!(
-                "Checked value must be of type {} {range} in {path}",
-                schema.kind.name()
-            );
+            let detail = format!("Checked value must be of type {} {range} in {path}", schema.kind.name());
             out.add(self.whole(&detail));
         }
         let shown = Value::Number(number.clone());
@@ -205,10 +207,9 @@ impl Checker<'_> {
             let order = compare(number, bound.value);
             order == Some(beyond) || (bound.exclusive && order == Some(Ordering::Equal))
         };
-        for (bound, beyond, word) in [
-            (&limits.minimum, Ordering::Less, "greater"),
-            (&limits.maximum, Ordering::Greater, "less"),
-        ] {
+        for (bound, beyond, word) in
+            [(&limits.minimum, Ordering::Less, "greater"), (&limits.maximum, Ordering::Greater, "less")]
+        {
             if let Some(bound) = bound.as_ref().filter(|bound| broken(bound, beyond)) {
                 let or_equal = if bound.exclusive { "" } else { " or equal to" };
                 let limit = go_float(bound.value);
@@ -266,10 +267,7 @@ impl Checker<'_> {
         if let Some(most) = limits.max_properties.filter(|most| count > *most) {
             out.add(self.too_many(path, count, most));
         }
-        for name in fields
-            .keys()
-            .filter(|name| limits.closed && !schema.properties.contains_key(*name))
-        {
+        for name in fields.keys().filter(|name| limits.closed && !schema.properties.contains_key(*name)) {
             let detail = format!("{path}.{name} in body is a forbidden property");
             out.add(self.invalid(path, &json!(name), detail));
         }
@@ -341,11 +339,7 @@ impl Checker<'_> {
             out.merge(part);
         }
         if failed > 0 {
-            let none = if failed == limits.all_of.len() {
-                ". None validated"
-            } else {
-                ""
-            };
+            let none = if failed == limits.all_of.len() { ". None validated" } else { "" };
             out.add(self.whole(&format!("{quoted:?} must validate all the schemas (allOf){none}")));
         }
         if limits.not.as_deref().is_some_and(|not| run(not).is_valid()) {
@@ -377,12 +371,7 @@ impl Checker<'_> {
     fn too_many(&self, path: &Path, count: u64, most: u64) -> FieldError {
         let unit = if most == 1 { "item" } else { "items" };
         let detail = format!("must have at most {most} {unit}");
-        FieldError::of(
-            FieldErrorKind::TooMany,
-            self.field(path),
-            count.to_string(),
-            detail,
-        )
+        FieldError::of(FieldErrorKind::TooMany, self.field(path), count.to_string(), detail)
     }
 }
 
@@ -441,8 +430,5 @@ fn text_of(value: &Value) -> String {
 }
 
 fn all_distinct(items: &[Value]) -> bool {
-    items
-        .iter()
-        .enumerate()
-        .all(|(index, item)| !items[..index].contains(item))
+    items.iter().enumerate().all(|(index, item)| !items[..index].contains(item))
 }

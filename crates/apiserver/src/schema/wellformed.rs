@@ -11,15 +11,9 @@ use crate::status::FieldError;
 
 /// The first thing in the schema that has no structural counterpart at all.
 pub fn unsupported(raw: &Value) -> Option<String> {
-    for key in [
-        "id",
-        "$schema",
-        "$ref",
-        "patternProperties",
-        "dependencies",
-        "additionalItems",
-        "definitions",
-    ] {
+    for key in
+        ["id", "$schema", "$ref", "patternProperties", "dependencies", "additionalItems", "definitions"]
+    {
         if says_something(raw, key) {
             let name = if key == "$schema" { "schema" } else { key };
             return Some(format!("OpenAPIV3Schema '{name}' is not supported"));
@@ -32,12 +26,8 @@ pub fn unsupported(raw: &Value) -> Option<String> {
         let detail = "internal error: 'x-kubernetes-preserve-unknown-fields' must be true or undefined";
         return Some(detail.to_owned());
     }
-    let groups = ["allOf", "anyOf", "oneOf"]
-        .into_iter()
-        .flat_map(|key| list(raw, key));
-    let single = ["items", "additionalProperties", "not"]
-        .into_iter()
-        .filter_map(|key| child(raw, key));
+    let groups = ["allOf", "anyOf", "oneOf"].into_iter().flat_map(|key| list(raw, key));
+    let single = ["items", "additionalProperties", "not"].into_iter().filter_map(|key| child(raw, key));
     let properties = entries(raw, "properties").map(|(_, raw)| raw);
     groups.chain(single).chain(properties).find_map(unsupported)
 }
@@ -81,20 +71,12 @@ fn check(raw: &Value, level: Level, path: &str, errors: &mut Vec<FieldError>) {
         check(items, Level::Item, &format!("{path}.items"), errors);
     }
     for (name, property) in entries(raw, "properties") {
-        check(
-            property,
-            Level::Field,
-            &format!("{path}.properties[{name}]"),
-            errors,
-        );
+        check(property, Level::Field, &format!("{path}.properties[{name}]"), errors);
     }
     if is_given(raw, "additionalProperties") {
         let path = format!("{path}.additionalProperties");
         if level == Level::Root {
-            errors.push(FieldError::forbidden(
-                path.as_str(),
-                "must not be used at the root",
-            ));
+            errors.push(FieldError::forbidden(path.as_str(), "must not be used at the root"));
         }
         if embedded {
             let detail = "must not be used if x-kubernetes-embedded-resource is set";
@@ -104,17 +86,12 @@ fn check(raw: &Value, level: Level, path: &str, errors: &mut Vec<FieldError>) {
             check(additional, Level::Field, &path, errors);
         }
     }
-    for (set, name) in [
-        (preserves, "x-kubernetes-preserve-unknown-fields"),
-        (embedded, "x-kubernetes-embedded-resource"),
-    ] {
+    for (set, name) in
+        [(preserves, "x-kubernetes-preserve-unknown-fields"), (embedded, "x-kubernetes-embedded-resource")]
+    {
         if int_or_string && set {
             let detail = "must be false if x-kubernetes-int-or-string is true";
-            errors.push(FieldError::invalid(
-                format!("{path}.{name}"),
-                &json!(true),
-                detail,
-            ));
+            errors.push(FieldError::invalid(format!("{path}.{name}"), &json!(true), detail));
         }
     }
     let alternatives = |raw: &Value| raw["anyOf"] == json!([{"type": "integer"}, {"type": "string"}]);
@@ -131,10 +108,7 @@ fn check(raw: &Value, level: Level, path: &str, errors: &mut Vec<FieldError>) {
 /// The type, and those of the fields that every resource has.
 fn check_kind(raw: &Value, kind: &str, level: Level, path: &str, errors: &mut Vec<FieldError>) {
     let embedded = flag(raw, "x-kubernetes-embedded-resource");
-    let loose = [
-        "x-kubernetes-int-or-string",
-        "x-kubernetes-preserve-unknown-fields",
-    ];
+    let loose = ["x-kubernetes-int-or-string", "x-kubernetes-preserve-unknown-fields"];
     let field = format!("{path}.type");
     if embedded && kind != "object" {
         let detail = "must be object if x-kubernetes-embedded-resource is true";
@@ -152,41 +126,22 @@ fn check_kind(raw: &Value, kind: &str, level: Level, path: &str, errors: &mut Ve
         errors.push(FieldError::required(field.as_str(), detail));
     }
     if level == Level::Root && !kind.is_empty() && kind != "object" {
-        errors.push(FieldError::invalid(
-            field,
-            &json!(kind),
-            "must be object at the root",
-        ));
+        errors.push(FieldError::invalid(field, &json!(kind), "must be object at the root"));
     }
     let is_resource = level == Level::Root || embedded;
-    for (name, wanted) in [
-        ("kind", "string"),
-        ("apiVersion", "string"),
-        ("metadata", "object"),
-    ] {
+    for (name, wanted) in [("kind", "string"), ("apiVersion", "string"), ("metadata", "object")] {
         let Some(property) = child(&raw["properties"], name).filter(|_| is_resource) else {
             continue;
         };
         let found = text(property, "type");
         if found != wanted {
             let field = format!("{path}.properties[{name}].type");
-            errors.push(FieldError::invalid(
-                field,
-                &json!(found),
-                format!("must be {wanted}"),
-            ));
+            errors.push(FieldError::invalid(field, &json!(found), format!("must be {wanted}")));
         }
     }
-    if level == Level::Root
-        && raw["properties"]
-            .get("metadata")
-            .is_some_and(|metadata| !is_bare(metadata))
-    {
+    if level == Level::Root && raw["properties"].get("metadata").is_some_and(|metadata| !is_bare(metadata)) {
         let detail = "must not specify anything other than name and generateName, but metadata is implicitly specified";
-        errors.push(FieldError::forbidden(
-            format!("{path}.properties[metadata]"),
-            detail,
-        ));
+        errors.push(FieldError::forbidden(format!("{path}.properties[metadata]"), detail));
     }
 }
 
@@ -194,11 +149,7 @@ fn check_kind(raw: &Value, kind: &str, level: Level, path: &str, errors: &mut Ve
 fn is_bare(metadata: &Value) -> bool {
     let names_only =
         entries(metadata, "properties").all(|(name, _)| matches!(name.as_str(), "name" | "generateName"));
-    let mut keys = metadata
-        .as_object()
-        .into_iter()
-        .flatten()
-        .map(|(key, _)| key.as_str());
+    let mut keys = metadata.as_object().into_iter().flatten().map(|(key, _)| key.as_str());
     names_only
         && keys.all(|key| matches!(key, "type" | "properties" | "default") || !says_something(metadata, key))
 }
@@ -219,17 +170,9 @@ fn check_values(raw: &Value, skip_any: bool, skip_first: bool, path: &str, error
     let pattern = text(raw, "pattern");
     if let Err(error) = Pattern::new(pattern) {
         let reason = error.to_string();
-        let reason = reason
-            .lines()
-            .last()
-            .unwrap_or_default()
-            .trim_start_matches("error: ");
+        let reason = reason.lines().last().unwrap_or_default().trim_start_matches("error: ");
         let detail = format!("must be a valid regular expression, but isn't: error parsing regexp: {reason}");
-        errors.push(FieldError::invalid(
-            format!("{path}.pattern"),
-            &json!(pattern),
-            detail,
-        ));
+        errors.push(FieldError::invalid(format!("{path}.pattern"), &json!(pattern), detail));
     }
 }
 
@@ -261,11 +204,7 @@ fn check_nested(raw: &Value, skip_any: bool, path: &str, errors: &mut Vec<FieldE
         ("x-kubernetes-map-type", "undefined"),
         ("x-kubernetes-validations", "empty"),
     ] {
-        let given = if state == "undefined" {
-            is_given(raw, key)
-        } else {
-            says_something(raw, key)
-        };
+        let given = if state == "undefined" { is_given(raw, key) } else { says_something(raw, key) };
         if given {
             let detail = format!("must be {state} to be structural");
             errors.push(FieldError::forbidden(format!("{path}.{key}"), detail));
@@ -273,10 +212,7 @@ fn check_nested(raw: &Value, skip_any: bool, path: &str, errors: &mut Vec<FieldE
     }
     if raw["properties"].get("metadata").is_some() {
         let field = format!("{path}.properties[metadata]");
-        errors.push(FieldError::forbidden(
-            field,
-            "must not be specified in a nested context",
-        ));
+        errors.push(FieldError::forbidden(field, "must not be specified in a nested context"));
     }
 }
 
@@ -285,13 +221,7 @@ fn check_nested(raw: &Value, skip_any: bool, path: &str, errors: &mut Vec<FieldE
 fn check_complete(raw: &Value, structure: &Value, place: &str, path: &str, errors: &mut Vec<FieldError>) {
     for key in ["allOf", "anyOf", "oneOf"] {
         for (index, part) in list(raw, key).iter().enumerate() {
-            require(
-                part,
-                Some(structure),
-                place,
-                &format!("{path}.{key}[{index}]"),
-                errors,
-            );
+            require(part, Some(structure), place, &format!("{path}.{key}[{index}]"), errors);
         }
     }
     if let Some(not) = child(raw, "not") {
@@ -301,32 +231,17 @@ fn check_complete(raw: &Value, structure: &Value, place: &str, path: &str, error
 
 fn require(raw: &Value, structure: Option<&Value>, place: &str, path: &str, errors: &mut Vec<FieldError>) {
     let Some(structure) = structure else {
-        errors.push(FieldError::required(
-            place,
-            format!("because it is defined in {path}"),
-        ));
+        errors.push(FieldError::required(place, format!("because it is defined in {path}")));
         return;
     };
     check_complete(raw, structure, place, path, errors);
     if let Some(items) = child(raw, "items") {
         let described = child(structure, "items");
-        require(
-            items,
-            described,
-            &format!("{place}.items"),
-            &format!("{path}.items"),
-            errors,
-        );
+        require(items, described, &format!("{place}.items"), &format!("{path}.items"), errors);
     }
     for (name, property) in entries(raw, "properties") {
         let below = format!("properties[{name}]");
         let described = child(&structure["properties"], name);
-        require(
-            property,
-            described,
-            &format!("{place}.{below}"),
-            &format!("{path}.{below}"),
-            errors,
-        );
+        require(property, described, &format!("{place}.{below}"), &format!("{path}.{below}"), errors);
     }
 }

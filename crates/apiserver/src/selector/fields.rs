@@ -78,11 +78,7 @@ impl fmt::Display for FieldSelector {
         for (index, term) in self.terms.iter().enumerate() {
             let comma = if index == 0 { "" } else { "," };
             let operator = if term.equal { "=" } else { "!=" };
-            let value = term
-                .value
-                .replace('\\', "\\\\")
-                .replace(',', "\\,")
-                .replace('=', "\\=");
+            let value = term.value.replace('\\', "\\\\").replace(',', "\\,").replace('=', "\\=");
             write!(f, "{comma}{}{operator}{value}", term.field)?;
         }
         Ok(())
@@ -94,10 +90,7 @@ fn offers(kind: &Kind, field: &str) -> bool {
         "metadata.name" => true,
         // Kinds that list their own fields offer the namespace only where there is one.
         "metadata.namespace" => kind.namespaced || lists_nothing(kind),
-        _ => kind
-            .selectable_fields
-            .iter()
-            .any(|offered| offered.trim_start_matches('.') == field),
+        _ => kind.selectable_fields.iter().any(|offered| offered.trim_start_matches('.') == field),
     }
 }
 
@@ -176,16 +169,12 @@ fn unescape(text: &str) -> Result<String, String> {
                 Some(escaped @ ('\\' | ',' | '=')) => out.push(escaped),
                 other => {
                     let sequence: String = std::iter::once('\\').chain(other).collect();
-                    return Err(format!(
-                        "invalid field selector: invalid escape sequence: {sequence}"
-                    ));
+                    return Err(format!("invalid field selector: invalid escape sequence: {sequence}"));
                 }
             },
             ',' | '=' => {
                 let code = u32::from(c);
-                return Err(format!(
-                    "invalid field selector: unescaped character in value: {code}"
-                ));
+                return Err(format!("invalid field selector: unescaped character in value: {code}"));
             }
             other => out.push(other),
         }

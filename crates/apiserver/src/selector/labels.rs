@@ -59,10 +59,7 @@ impl LabelSelector {
                     return Err(ApiError::bad_request(message));
                 }
             };
-            let values = strings(&expression["values"])
-                .into_iter()
-                .map(str::to_owned)
-                .collect();
+            let values = strings(&expression["values"]).into_iter().map(str::to_owned).collect();
             let key = expression["key"].as_str().unwrap_or_default();
             requirements.push(Requirement::new(key, operator, values));
         }
@@ -76,9 +73,7 @@ impl LabelSelector {
     }
 
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
-        self.requirements
-            .iter()
-            .all(|requirement| requirement.matches(labels.get(&requirement.key)))
+        self.requirements.iter().all(|requirement| requirement.matches(labels.get(&requirement.key)))
     }
 
     pub fn is_everything(&self) -> bool {
@@ -114,20 +109,12 @@ impl Requirement {
         }
         for (index, value) in values.iter().enumerate() {
             if let Some(detail) = joined(&label_value_errors(value)) {
-                errors.push(FieldError::invalid(
-                    format!("values[{index}][{key}]"),
-                    &text(value),
-                    detail,
-                ));
+                errors.push(FieldError::invalid(format!("values[{index}][{key}]"), &text(value), detail));
             }
         }
         let messages: Vec<String> = errors.iter().map(FieldError::to_string).collect();
         match messages.as_slice() {
-            [] => Ok(Self {
-                key: key.to_owned(),
-                operator,
-                values,
-            }),
+            [] => Ok(Self { key: key.to_owned(), operator, values }),
             [one] => Err(one.clone()),
             many => Err(format!("[{}]", many.join(", "))),
         }
@@ -137,9 +124,7 @@ impl Requirement {
         let than = |holds: fn(&i64, &i64) -> bool| {
             let label = label.and_then(|label| label.parse().ok());
             let bound = self.values.first().and_then(|value| value.parse().ok());
-            label
-                .zip(bound)
-                .is_some_and(|(label, bound)| holds(&label, &bound))
+            label.zip(bound).is_some_and(|(label, bound)| holds(&label, &bound))
         };
         match self.operator {
             Operator::In => label.is_some_and(|label| self.values.contains(label)),
@@ -165,12 +150,7 @@ impl fmt::Display for LabelSelector {
 impl fmt::Display for Requirement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let key = &self.key;
-        let values = self
-            .values
-            .iter()
-            .map(String::as_str)
-            .collect::<Vec<_>>()
-            .join(",");
+        let values = self.values.iter().map(String::as_str).collect::<Vec<_>>().join(",");
         let single = self.values.len() == 1;
         match self.operator {
             Operator::Exists => write!(f, "{key}"),
@@ -242,10 +222,7 @@ pub fn label_value_errors(value: &str) -> Vec<String> {
 fn is_name(text: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     let ends = [text.bytes().next(), text.bytes().last()];
-    text.bytes().all(inner)
-        && ends
-            .iter()
-            .all(|end| end.is_some_and(|byte| byte.is_ascii_alphanumeric()))
+    text.bytes().all(inner) && ends.iter().all(|end| end.is_some_and(|byte| byte.is_ascii_alphanumeric()))
 }
 
 fn is_dns_label(text: &str) -> bool {

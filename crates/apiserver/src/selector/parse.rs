@@ -26,11 +26,7 @@ fn tokens(text: &str) -> Vec<Token<'_>> {
     let is_symbol = |c: char| "=!(),><".contains(c);
     let is_space = |c: char| " \t\r\n".contains(c);
     let mut tokens = Vec::new();
-    let mut rest = text
-        .split('\0')
-        .next()
-        .unwrap_or_default()
-        .trim_start_matches(is_space);
+    let mut rest = text.split('\0').next().unwrap_or_default().trim_start_matches(is_space);
     while let Some(first) = rest.chars().next() {
         let symbol = is_symbol(first);
         let length = if !symbol {
@@ -41,11 +37,7 @@ fn tokens(text: &str) -> Vec<Token<'_>> {
             1
         };
         let (token, after) = rest.split_at(length);
-        tokens.push(if symbol {
-            Token::Symbol(token)
-        } else {
-            Token::Word(token)
-        });
+        tokens.push(if symbol { Token::Symbol(token) } else { Token::Word(token) });
         rest = after.trim_start_matches(is_space);
     }
     tokens
@@ -57,18 +49,13 @@ struct Parser<'a> {
 
 /// `requirement, requirement, …`, or nothing.
 pub(super) fn requirements(text: &str) -> Result<Vec<Requirement>, String> {
-    let mut parser = Parser {
-        tokens: tokens(text).into_iter().peekable(),
-    };
+    let mut parser = Parser { tokens: tokens(text).into_iter().peekable() };
     let mut requirements = Vec::new();
     match parser.peek() {
         Token::End => return Ok(requirements),
         Token::Word(_) | Token::Symbol("!") => {}
         other @ Token::Symbol(_) => {
-            return Err(format!(
-                "found '{}', expected: !, identifier, or 'end of string'",
-                other.text()
-            ));
+            return Err(format!("found '{}', expected: !, identifier, or 'end of string'", other.text()));
         }
     }
     loop {
@@ -78,10 +65,7 @@ pub(super) fn requirements(text: &str) -> Result<Vec<Requirement>, String> {
             Token::End => return Ok(requirements),
             Token::Symbol(",") => {}
             other => {
-                return Err(format!(
-                    "found '{}', expected: ',' or 'end of string'",
-                    other.text()
-                ));
+                return Err(format!("found '{}', expected: ',' or 'end of string'", other.text()));
             }
         }
         let next = parser.peek();
@@ -138,10 +122,7 @@ impl Parser<'_> {
             other => return Err(format!("found '{}' expected: '('", other.text())),
         }
         if !matches!(self.peek(), Token::Word(_) | Token::Symbol("," | ")")) {
-            return Err(format!(
-                "found '{}', expected: ',', ')' or identifier",
-                self.peek().text()
-            ));
+            return Err(format!("found '{}', expected: ',', ')' or identifier", self.peek().text()));
         }
         let mut values = BTreeSet::new();
         loop {

@@ -47,18 +47,13 @@ impl Disk {
             path: path.display().to_string(),
             source: Box::new(source),
         };
-        let database = Database::builder()
-            .set_cache_size(CACHE_BYTES)
-            .create(path)
-            .map_err(|e| failed(e.into()))?;
+        let database =
+            Database::builder().set_cache_size(CACHE_BYTES).create(path).map_err(|e| failed(e.into()))?;
         let disk = Self { database };
         disk.create_tables().map_err(failed)?;
         let loaded = disk.load().map_err(|cause| match cause {
             LoadError::Database(source) => failed(*source),
-            LoadError::Entry(entry) => OpenError::Corrupt {
-                path: path.display().to_string(),
-                entry,
-            },
+            LoadError::Entry(entry) => OpenError::Corrupt { path: path.display().to_string(), entry },
         })?;
         Ok((disk, loaded))
     }
@@ -78,20 +73,12 @@ impl Disk {
         let mut view = View::default();
         for entry in transaction.open_table(OBJECTS)?.iter()? {
             let (address, json) = entry?;
-            let (place, key) = address
-                .value()
-                .split_once('\0')
-                .ok_or_else(|| LoadError::entry(address.value()))?;
+            let (place, key) =
+                address.value().split_once('\0').ok_or_else(|| LoadError::entry(address.value()))?;
             let stored = read_object(key, json.value())?;
-            view.places
-                .entry(place.into())
-                .or_default()
-                .insert(key.into(), stored);
+            view.places.entry(place.into()).or_default().insert(key.into(), stored);
         }
-        view.revision = transaction
-            .open_table(REVISION)?
-            .get(())?
-            .map_or(0, |revision| revision.value());
+        view.revision = transaction.open_table(REVISION)?.get(())?.map_or(0, |revision| revision.value());
         let mut histories: HashMap<Place, (VecDeque<Arc<Event>>, u64)> = HashMap::new();
         for entry in transaction.open_table(TRIMMED)?.iter()? {
             let (place, revision) = entry?;
@@ -104,17 +91,9 @@ impl Disk {
                 revision: revision.value(),
                 change: read_change(change).ok_or_else(|| LoadError::entry(key))?,
                 object: read_object(key, json)?,
-                previous: if previous.is_empty() {
-                    None
-                } else {
-                    Some(read_object(key, previous)?)
-                },
+                previous: if previous.is_empty() { None } else { Some(read_object(key, previous)?) },
             };
-            histories
-                .entry(place.into())
-                .or_default()
-                .0
-                .push_back(Arc::new(event));
+            histories.entry(place.into()).or_default().0.push_back(Arc::new(event));
         }
         let feeds = histories
             .into_iter()
@@ -143,10 +122,8 @@ impl Disk {
                     Change::Added | Change::Modified => objects.insert(address.as_str(), json)?,
                 };
                 let previous = event.previous.as_ref().map_or(&[][..], |stored| &stored.json);
-                history.insert(
-                    event.revision,
-                    (&**place, &**key, write_change(event.change), json, previous),
-                )?;
+                history
+                    .insert(event.revision, (&**place, &**key, write_change(event.change), json, previous))?;
             }
             let mut newest_trimmed = transaction.open_table(TRIMMED)?;
             for (place, revisions) in trimmed {
@@ -192,11 +169,7 @@ fn read_object(key: &str, json: &[u8]) -> Result<Arc<Stored>, LoadError> {
         resource_version: String,
     }
     let versioned: Versioned = serde_json::from_slice(json).map_err(|_| LoadError::entry(key))?;
-    let revision = versioned
-        .metadata
-        .resource_version
-        .parse()
-        .map_err(|_| LoadError::entry(key))?;
+    let revision = versioned.metadata.resource_version.parse().map_err(|_| LoadError::entry(key))?;
     let stored = Stored::new(revision, key.into(), Bytes::copy_from_slice(json));
     stored.map(Arc::new).map_err(|_| LoadError::entry(key))
 }
@@ -210,7 +183,5 @@ fn write_change(change: Change) -> u8 {
 }
 
 fn read_change(byte: u8) -> Option<Change> {
-    [Change::Added, Change::Modified, Change::Deleted]
-        .get(usize::from(byte))
-        .copied()
+    [Change::Added, Change::Modified, Change::Deleted].get(usize::from(byte)).copied()
 }

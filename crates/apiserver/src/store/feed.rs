@@ -46,10 +46,7 @@ struct Kept {
 
 impl Default for Feed {
     fn default() -> Self {
-        Self {
-            kept: RwLock::default(),
-            newest: watch::Sender::new(0),
-        }
+        Self { kept: RwLock::default(), newest: watch::Sender::new(0) }
     }
 }
 
@@ -57,10 +54,7 @@ impl Feed {
     /// A feed as it was before a restart.
     pub(super) fn restore(events: VecDeque<Arc<Event>>, trimmed: u64) -> Self {
         let newest = events.back().map_or(trimmed, |event| event.revision);
-        Self {
-            kept: RwLock::new(Kept { events, trimmed }),
-            newest: watch::Sender::new(newest),
-        }
+        Self { kept: RwLock::new(Kept { events, trimmed }), newest: watch::Sender::new(newest) }
     }
 
     /// Appends an event; returns the revisions that fell out of the history.
@@ -78,11 +72,7 @@ impl Feed {
     pub(super) fn would_trim(&self, incoming: usize, history: usize) -> Vec<u64> {
         let kept = self.kept.read().unwrap_or_else(PoisonError::into_inner);
         let excess = (kept.events.len() + incoming).saturating_sub(history);
-        kept.events
-            .iter()
-            .take(excess)
-            .map(|event| event.revision)
-            .collect()
+        kept.events.iter().take(excess).map(|event| event.revision).collect()
     }
 
     /// Wakes readers once the view shows what was pushed.
@@ -99,15 +89,10 @@ impl Feed {
     pub fn after(&self, after: u64, upto: u64, limit: usize) -> Result<Vec<Arc<Event>>, TooOld> {
         let kept = self.kept.read().unwrap_or_else(PoisonError::into_inner);
         if after < kept.trimmed {
-            return Err(TooOld {
-                trimmed: kept.trimmed,
-            });
+            return Err(TooOld { trimmed: kept.trimmed });
         }
         let start = kept.events.partition_point(|event| event.revision <= after);
-        let wanted = kept
-            .events
-            .range(start..)
-            .take_while(|event| event.revision <= upto);
+        let wanted = kept.events.range(start..).take_while(|event| event.revision <= upto);
         Ok(wanted.take(limit).cloned().collect())
     }
 }

@@ -22,10 +22,7 @@ pub(super) struct Writer {
     disk: Option<Disk>,
 }
 
-type Answer = (
-    oneshot::Sender<Result<Arc<Stored>, WriteError>>,
-    Result<Arc<Stored>, WriteError>,
-);
+type Answer = (oneshot::Sender<Result<Arc<Stored>, WriteError>>, Result<Arc<Stored>, WriteError>);
 
 impl Writer {
     pub(super) fn new(shared: Arc<Shared>, disk: Option<Disk>) -> Self {
@@ -79,17 +76,11 @@ impl Writer {
         }
         let trimmed: Vec<(&Place, Vec<u64>)> = incoming
             .into_iter()
-            .map(|(place, count)| {
-                (
-                    place,
-                    self.shared.feed(place).would_trim(count, self.shared.history),
-                )
-            })
+            .map(|(place, count)| (place, self.shared.feed(place).would_trim(count, self.shared.history)))
             .filter(|(_, revisions)| !revisions.is_empty())
             .collect();
         let records = events.iter().map(|(place, event)| Record { place, event });
-        disk.commit(revision, records, &trimmed)
-            .map_err(|cause| cause.to_string())
+        disk.commit(revision, records, &trimmed).map_err(|cause| cause.to_string())
     }
 
     /// Events first, then the view, then the bell: see the invariants of the store.
@@ -97,9 +88,7 @@ impl Writer {
         let revision = view.revision;
         let mut touched: HashMap<Place, Arc<Feed>> = HashMap::new();
         for (place, event) in events {
-            let feed = touched
-                .entry(place)
-                .or_insert_with_key(|place| self.shared.feed(place));
+            let feed = touched.entry(place).or_insert_with_key(|place| self.shared.feed(place));
             feed.push(event, self.shared.history);
         }
         self.shared.view.store(Arc::new(view));
@@ -115,9 +104,7 @@ fn apply(view: &mut View, write: Write) -> Result<Event, WriteError> {
     let previous = view.get(&write.place, &write.key).cloned();
     let as_expected = match write.expect {
         Expect::Absent => previous.is_none(),
-        Expect::Revision(revision) => previous
-            .as_ref()
-            .is_some_and(|stored| stored.revision == revision),
+        Expect::Revision(revision) => previous.as_ref().is_some_and(|stored| stored.revision == revision),
     };
     if !as_expected {
         return Err(WriteError::Changed { current: previous });
@@ -131,12 +118,7 @@ fn apply(view: &mut View, write: Write) -> Result<Event, WriteError> {
     object::set_meta(&mut value, "resourceVersion", Value::String(revision.to_string()));
     let labels = object::labels(&value);
     let json = object::to_json(&value).map_err(|cause| WriteError::Failed(cause.to_string()))?;
-    let stored = Arc::new(Stored {
-        revision,
-        key: write.key.clone(),
-        json: Bytes::from(json),
-        labels,
-    });
+    let stored = Arc::new(Stored { revision, key: write.key.clone(), json: Bytes::from(json), labels });
     let objects = view.places.entry(write.place).or_default();
     if change == Change::Deleted {
         objects.remove(&write.key);
@@ -144,10 +126,5 @@ fn apply(view: &mut View, write: Write) -> Result<Event, WriteError> {
         objects.insert(write.key, stored.clone());
     }
     view.revision = revision;
-    Ok(Event {
-        revision,
-        change,
-        object: stored,
-        previous,
-    })
+    Ok(Event { revision, change, object: stored, previous })
 }

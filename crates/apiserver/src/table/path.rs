@@ -125,10 +125,7 @@ impl Filter {
     fn parse(text: &str) -> Option<Self> {
         let path = |text: &str| Path::parse(text.trim().strip_prefix('@')?);
         let Some(at) = text.find(['=', '!', '<', '>']) else {
-            return Some(Self {
-                path: path(text)?,
-                test: None,
-            });
+            return Some(Self { path: path(text)?, test: None });
         };
         let (left, right) = text.split_at(at);
         let operator_length = right.find(|c| !"=!<>".contains(c))?;
@@ -141,10 +138,7 @@ impl Filter {
             ">=" => Comparison::GreaterOrEqual,
             _ => return None,
         };
-        Some(Self {
-            path: path(left)?,
-            test: Some((comparison, literal(right[operator_length..].trim())?)),
-        })
+        Some(Self { path: path(left)?, test: Some((comparison, literal(right[operator_length..].trim())?)) })
     }
 
     fn accepts(&self, value: &Value) -> bool {
@@ -210,13 +204,9 @@ impl Step {
 /// An index that may count from the end, as one that counts from the start; out of range when there is none.
 fn position(index: i64, length: usize) -> usize {
     let from_start = if index < 0 {
-        i64::try_from(length)
-            .ok()
-            .and_then(|length| length.checked_add(index))
+        i64::try_from(length).ok().and_then(|length| length.checked_add(index))
     } else {
         Some(index)
     };
-    from_start
-        .and_then(|index| usize::try_from(index).ok())
-        .unwrap_or(usize::MAX)
+    from_start.and_then(|index| usize::try_from(index).ok()).unwrap_or(usize::MAX)
 }

@@ -89,17 +89,9 @@ fn a_kind_without_columns_shows_its_age() {
     assert_eq!(table["kind"], "Table");
     assert_eq!(table["metadata"], meta);
     let columns: Vec<_> = ["name", "type", "format", "priority"]
-        .map(|key| {
-            [
-                &table["columnDefinitions"][0][key],
-                &table["columnDefinitions"][1][key],
-            ]
-        })
+        .map(|key| [&table["columnDefinitions"][0][key], &table["columnDefinitions"][1][key]])
         .to_vec();
-    assert_eq!(
-        json!(columns),
-        json!([["Name", "Age"], ["string", "date"], ["name", ""], [0, 0]])
-    );
+    assert_eq!(json!(columns), json!([["Name", "Age"], ["string", "date"], ["name", ""], [0, 0]]));
     let row = json!({"cells": ["robin", "1s"], "object": partial_metadata(&list[0])});
     assert_eq!(table["rows"], json!([row]));
     assert_eq!(row["object"].get("spec"), None);
@@ -111,10 +103,7 @@ fn later_events_of_a_watch_have_no_columns() {
     let bookmark = [json!({"metadata": {"resourceVersion": "205"}})];
     let table = render(&bird, &bookmark, &json!({}), IncludeObject::Object, false);
     assert_eq!(table.get("columnDefinitions"), Some(&Value::Null));
-    assert_eq!(
-        table["rows"],
-        json!([{"cells": ["", null], "object": bookmark[0]}])
-    );
+    assert_eq!(table["rows"], json!([{"cells": ["", null], "object": bookmark[0]}]));
 }
 
 #[test]
@@ -128,10 +117,8 @@ fn include_object_is_one_of_three() {
 fn a_built_in_lists_its_name_itself() {
     let kinds = crate::kinds::KindTable::builtin();
     let kind = kinds.get("", "v1", "namespaces").unwrap();
-    let list = [
-        json!({"metadata": {"name": "default", "creationTimestamp": "2026-11-15T21:15:20Z"},
-        "status": {"phase": "Active"}}),
-    ];
+    let list = [json!({"metadata": {"name": "default", "creationTimestamp": "2026-11-15T21:15:20Z"},
+        "status": {"phase": "Active"}})];
     let table = render_at(now(), kind, &list, &json!({}), IncludeObject::None, true);
     assert_eq!(table["rows"][0]["cells"], json!(["default", "Active", "2s"]));
     assert_eq!(table["columnDefinitions"].as_array().map(Vec::len), Some(3));

@@ -23,11 +23,8 @@ pub struct Difference {
 pub fn theme(name: &str, recorded: &Value, answered: &Value) -> Vec<Difference> {
     let mut found = Vec::new();
     let none = Value::Null;
-    let mut scenarios: Vec<&String> = [recorded, answered]
-        .iter()
-        .filter_map(|v| v.as_object())
-        .flat_map(|v| v.keys())
-        .collect();
+    let mut scenarios: Vec<&String> =
+        [recorded, answered].iter().filter_map(|v| v.as_object()).flat_map(|v| v.keys()).collect();
     scenarios.sort();
     scenarios.dedup();
     for scenario in scenarios {
@@ -35,23 +32,17 @@ pub fn theme(name: &str, recorded: &Value, answered: &Value) -> Vec<Difference> 
         let count = |value: &Value| value.as_array().map_or(0, Vec::len);
         for nth in 0..count(recorded).max(count(answered)) {
             let (recorded, answered) = (recorded.get(nth), answered.get(nth));
-            let request = recorded.or(answered).unwrap_or(&none)["request"]
-                .as_str()
-                .unwrap_or_default();
+            let request = recorded.or(answered).unwrap_or(&none)["request"].as_str().unwrap_or_default();
             let mut places = Vec::new();
             walk(recorded, answered, &mut String::new(), &mut places);
-            found.extend(
-                places
-                    .into_iter()
-                    .map(|(pointer, recorded, answered)| Difference {
-                        scenario: format!("{name}/{scenario}"),
-                        nth: nth + 1,
-                        request: request.to_owned(),
-                        pointer,
-                        recorded,
-                        answered,
-                    }),
-            );
+            found.extend(places.into_iter().map(|(pointer, recorded, answered)| Difference {
+                scenario: format!("{name}/{scenario}"),
+                nth: nth + 1,
+                request: request.to_owned(),
+                pointer,
+                recorded,
+                answered,
+            }));
         }
     }
     found
@@ -115,9 +106,7 @@ fn matches(pattern: &str, text: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == text,
         Some((head, rest)) => text.strip_prefix(head).is_some_and(|text| {
-            (0..=text.len())
-                .filter(|at| text.is_char_boundary(*at))
-                .any(|at| matches(rest, &text[at..]))
+            (0..=text.len()).filter(|at| text.is_char_boundary(*at)).any(|at| matches(rest, &text[at..]))
         }),
     }
 }
@@ -126,10 +115,7 @@ impl KnownDifferences {
     pub fn load(path: &Path) -> Self {
         let text = std::fs::read_to_string(path).expect("the list of known differences");
         let known: Vec<Known> = serde_saphyr::from_str(&text).expect("a list of differences with reasons");
-        assert!(
-            known.iter().all(|known| !known.reason.trim().is_empty()),
-            "a difference needs a reason"
-        );
+        assert!(known.iter().all(|known| !known.reason.trim().is_empty()), "a difference needs a reason");
         Self(known)
     }
 
@@ -143,10 +129,7 @@ impl KnownDifferences {
                 continue;
             }
             unknown += 1;
-            let title = format!(
-                "\n{} #{}: {}\n",
-                difference.scenario, difference.nth, difference.request
-            );
+            let title = format!("\n{} #{}: {}\n", difference.scenario, difference.nth, difference.request);
             if title != heading {
                 report.push_str(&title);
                 heading = title;
@@ -160,23 +143,13 @@ impl KnownDifferences {
             );
         }
         if unknown > 0 {
-            let _ = writeln!(
-                report,
-                "\n{unknown} differences that are not in known-differences.yaml"
-            );
+            let _ = writeln!(report, "\n{unknown} differences that are not in known-differences.yaml");
         }
         let gone = |known: &&Known| whole && !differences.iter().any(|difference| known.covers(difference));
         for known in self.0.iter().filter(gone) {
-            let Known {
-                scenario,
-                request,
-                pointer,
-                ..
-            } = known;
-            let _ = writeln!(
-                report,
-                "known difference that no longer occurs: {scenario}: {request}: {pointer}"
-            );
+            let Known { scenario, request, pointer, .. } = known;
+            let _ =
+                writeln!(report, "known difference that no longer occurs: {scenario}: {request}: {pointer}");
         }
         report
     }

@@ -70,38 +70,24 @@ pub struct Step {
 impl Theme {
     /// The requests, each as text that tells it from others.
     pub fn requests(&self) -> impl Iterator<Item = String> {
-        self.scenarios
-            .iter()
-            .flat_map(|scenario| &scenario.steps)
-            .filter_map(|step| {
-                let line = step.send.as_ref().or(step.watch.as_ref())?;
-                let (headers, raw) = (&step.headers, step.raw.as_deref().unwrap_or_default());
-                Some(format!(
-                    "{line} {headers:?} {:?} {raw} {:?}",
-                    step.body, step.identity
-                ))
-            })
+        self.scenarios.iter().flat_map(|scenario| &scenario.steps).filter_map(|step| {
+            let line = step.send.as_ref().or(step.watch.as_ref())?;
+            let (headers, raw) = (&step.headers, step.raw.as_deref().unwrap_or_default());
+            Some(format!("{line} {headers:?} {:?} {raw} {:?}", step.body, step.identity))
+        })
     }
 }
 
 pub fn load(dir: &Path) -> Vec<Theme> {
     let files = std::fs::read_dir(dir).expect("the corpus can be read").flatten();
-    let mut paths: Vec<_> = files
-        .map(|file| file.path())
-        .filter(|path| path.is_file())
-        .collect();
+    let mut paths: Vec<_> = files.map(|file| file.path()).filter(|path| path.is_file()).collect();
     paths.sort();
     let themes = paths.iter().map(|path| {
         let mut theme: Theme = yaml(path);
-        theme.name = path
-            .file_stem()
-            .expect("a file has a name")
-            .to_string_lossy()
-            .into_owned();
+        theme.name = path.file_stem().expect("a file has a name").to_string_lossy().into_owned();
         let bodies = theme.definitions.iter();
-        theme.definition_bodies = bodies
-            .map(|name| yaml(&dir.join("definitions").join(format!("{name}.yaml"))))
-            .collect();
+        theme.definition_bodies =
+            bodies.map(|name| yaml(&dir.join("definitions").join(format!("{name}.yaml")))).collect();
         theme
     });
     themes.collect()

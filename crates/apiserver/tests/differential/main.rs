@@ -47,23 +47,12 @@ async fn answers_as_kubernetes_does() {
     let themes = corpus::load(&home().join("corpus"));
     let distinct: BTreeSet<String> = themes.iter().flat_map(Theme::requests).collect();
     println!("{} themes, {} distinct requests", themes.len(), distinct.len());
-    assert!(
-        distinct.len() >= ENOUGH,
-        "{} distinct requests, {ENOUGH} wanted",
-        distinct.len()
-    );
+    assert!(distinct.len() >= ENOUGH, "{} distinct requests, {ENOUGH} wanted", distinct.len());
 
-    let server = Server::start(Options {
-        history: Some(5000),
-        ..Options::default()
-    })
-    .await;
+    let server = Server::start(Options { history: Some(5000), ..Options::default() }).await;
     let version = server.http().await.get("/version").await.ok()["gitVersion"].clone();
     let real = server.engine() != &Engine::Embedded && version == KUBERNETES;
-    assert!(
-        real || !record,
-        "only Kubernetes {KUBERNETES} may be recorded, not {version}"
-    );
+    assert!(real || !record, "only Kubernetes {KUBERNETES} may be recorded, not {version}");
 
     let (chosen, left_out): (Vec<&Theme>, Vec<&Theme>) = themes
         .iter()

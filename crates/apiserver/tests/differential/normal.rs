@@ -48,9 +48,7 @@ pub fn scenario(answers: Vec<Value>, variables: &BTreeMap<String, String>, gener
     let mut tokens = Tokens::default();
     for prefix in generate_names {
         let prefix = regex::escape(prefix);
-        tokens.generating.push(pattern(&format!(
-            r"\b({prefix})[bcdfghjklmnpqrstvwxz2456789]{{5}}"
-        )));
+        tokens.generating.push(pattern(&format!(r"\b({prefix})[bcdfghjklmnpqrstvwxz2456789]{{5}}")));
     }
     for name in ["ns", "group", "reversed"] {
         tokens.names.insert(variables[name].clone(), format!("<{name}>"));
@@ -77,8 +75,7 @@ impl Tokens {
     fn learn(&mut self, metadata: &Map<String, Value>) {
         let field = |name: &str| metadata.get(name).and_then(Value::as_str);
         if field("uid").is_some() {
-            self.versions
-                .extend(field("resourceVersion").and_then(|version| version.parse::<u64>().ok()));
+            self.versions.extend(field("resourceVersion").and_then(|version| version.parse::<u64>().ok()));
         }
     }
 
@@ -87,16 +84,10 @@ impl Tokens {
             Value::String(text) => self.text(text, path).into(),
             Value::Array(items) => items.iter().map(|item| self.rewrite(item, path)).collect(),
             Value::Object(fields) => {
-                let of_list = fields
-                    .get("metadata")
-                    .is_some_and(|metadata| metadata["uid"].is_null());
+                let of_list = fields.get("metadata").is_some_and(|metadata| metadata["uid"].is_null());
                 let mut rewritten = Map::new();
                 for (key, value) in sorted(fields) {
-                    path.push(if key == "metadata" && of_list {
-                        "list".into()
-                    } else {
-                        key.clone()
-                    });
+                    path.push(if key == "metadata" && of_list { "list".into() } else { key.clone() });
                     let value = match key.as_str() {
                         "fieldsV1" => self.text(&value.to_string(), path).into(),
                         "managedFields" => by_manager(self.rewrite(value, path)),
@@ -134,9 +125,7 @@ impl Tokens {
         }
         if place[0] == "message" {
             text = VERSION
-                .replace_all(&text, |found: &Captures| {
-                    format!("{}{}", &found[1], self.mentioned(&found[2]))
-                })
+                .replace_all(&text, |found: &Captures| format!("{}{}", &found[1], self.mentioned(&found[2])))
                 .into_owned();
         }
         let text = UID.replace_all(&text, |uid: &Captures| {
@@ -162,14 +151,8 @@ impl Tokens {
 
     /// A number in a message about versions.
     fn mentioned(&self, number: &str) -> String {
-        let known = number
-            .parse()
-            .is_ok_and(|version| self.versions.contains(&version));
-        if known {
-            self.version(number, "")
-        } else {
-            "<rv>".into()
-        }
+        let known = number.parse().is_ok_and(|version| self.versions.contains(&version));
+        if known { self.version(number, "") } else { "<rv>".into() }
     }
 }
 
@@ -180,9 +163,7 @@ fn sorted(fields: &Map<String, Value>) -> impl Iterator<Item = (&String, &Value)
 
 /// Several causes come in the order of a Go map, that is in none; the message repeats them.
 fn unordered_causes(status: &mut Map<String, Value>) {
-    let causes = status
-        .get_mut("details")
-        .and_then(|details| details.get_mut("causes"));
+    let causes = status.get_mut("details").and_then(|details| details.get_mut("causes"));
     let Some(Value::Array(causes)) = causes else {
         return;
     };

@@ -19,10 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub async fn theme(theme: &Theme, shared: &Server) -> Value {
     let mut own = None;
     if theme.own_server {
-        let options = Options {
-            durable: true,
-            history: Some(100),
-        };
+        let options = Options { durable: true, history: Some(100) };
         own = Some(Server::start_engine(shared.engine().clone(), options).await);
     }
     let http = own.as_ref().unwrap_or(shared).http().await;
@@ -47,20 +44,11 @@ async fn define(http: &Http, theme: &Theme, group: &str) -> Vec<String> {
     let mut paths = Vec::new();
     for body in &theme.definition_bodies {
         let created = http.post(definitions, &fill(body, &variables)).await.ok();
-        let plural = created["spec"]["names"]["plural"]
-            .as_str()
-            .expect("a plural")
-            .to_owned();
+        let plural = created["spec"]["names"]["plural"].as_str().expect("a plural").to_owned();
         for version in created["spec"]["versions"].as_array().expect("versions") {
             if version["served"] == true {
-                let list = format!(
-                    "/apis/{group}/{}/{plural}",
-                    version["name"].as_str().expect("a name")
-                );
-                eventually(&list, async || {
-                    http.get(&list).await.status.is_success().then_some(())
-                })
-                .await;
+                let list = format!("/apis/{group}/{}/{plural}", version["name"].as_str().expect("a name"));
+                eventually(&list, async || http.get(&list).await.status.is_success().then_some(())).await;
             }
         }
         paths.push(format!("{definitions}/{plural}.{group}"));
@@ -84,9 +72,7 @@ async fn play(scenario: &Scenario, group: &str, shared: &Server, mut own: Option
     let mut answers = Vec::new();
     for step in &scenario.steps {
         if step.restart {
-            let server = own
-                .as_deref_mut()
-                .expect("a theme that restarts has its own server");
+            let server = own.as_deref_mut().expect("a theme that restarts has its own server");
             server.restart().await;
             player.http = server.http().await;
             continue;
@@ -98,14 +84,9 @@ async fn play(scenario: &Scenario, group: &str, shared: &Server, mut own: Option
             answers.push(answer);
         }
     }
-    player
-        .http
-        .delete(&format!("/api/v1/namespaces/{namespace}"))
-        .await;
+    player.http.delete(&format!("/api/v1/namespaces/{namespace}")).await;
     let bodies = scenario.steps.iter().filter_map(|step| step.body.as_ref());
-    let prefixes: Vec<&str> = bodies
-        .filter_map(|body| body["metadata"]["generateName"].as_str())
-        .collect();
+    let prefixes: Vec<&str> = bodies.filter_map(|body| body["metadata"]["generateName"].as_str()).collect();
     normal::scenario(answers, &player.variables, &prefixes)
 }
 
@@ -123,31 +104,20 @@ impl Player {
         if let Some(line) = &step.watch {
             let (name, path) = line.split_once(' ').expect("watch: NAME PATH");
             let headers = filled_headers(step, &self.variables);
-            let watch = self
-                .http
-                .try_watch(&text(path, &self.variables), &borrowed(&headers))
-                .await;
+            let watch = self.http.try_watch(&text(path, &self.variables), &borrowed(&headers)).await;
             let watch = watch.unwrap_or_else(|error| panic!("{line}: {error}"));
             let mut answer = json!({"request": format!("WATCH {path}"), "status": watch.status.as_u16()});
             keep_headers(&mut answer, &watch.headers);
             self.watches.insert(name.to_owned(), watch);
             return answer;
         }
-        let name = step
-            .events
-            .as_ref()
-            .expect("a step is one of send, watch, events, restart");
-        let watch = self
-            .watches
-            .get_mut(name)
-            .unwrap_or_else(|| panic!("no watch {name}"));
+        let name = step.events.as_ref().expect("a step is one of send, watch, events, restart");
+        let watch = self.watches.get_mut(name).unwrap_or_else(|| panic!("no watch {name}"));
         json!({"request": format!("EVENTS {name}"), "events": events(watch, step).await})
     }
 
     async fn send(&mut self, line: &str, step: &Step, server: &Server) -> Value {
-        let (verb, path) = line
-            .split_once(' ')
-            .unwrap_or_else(|| panic!("{line}: METHOD PATH"));
+        let (verb, path) = line.split_once(' ').unwrap_or_else(|| panic!("{line}: METHOD PATH"));
         let (method, content_type) = match verb {
             "MERGE" => (Method::PATCH, "application/merge-patch+json"),
             "JSON" => (Method::PATCH, "application/json-patch+json"),
@@ -162,20 +132,14 @@ impl Player {
         };
         let mut headers = filled_headers(step, &self.variables);
         if !body.is_empty() {
-            headers
-                .entry("content-type".into())
-                .or_insert_with(|| content_type.into());
+            headers.entry("content-type".into()).or_insert_with(|| content_type.into());
         }
         let other = match step.identity.as_deref() {
             None => None,
             Some("anonymous") => Some(server.http_as(Identity::Anonymous).await),
             Some(token) => {
                 let token = token.strip_prefix("token ").expect("anonymous or token TOKEN");
-                Some(
-                    server
-                        .http_as(Identity::Token(text(token, &self.variables)))
-                        .await,
-                )
+                Some(server.http_as(Identity::Token(text(token, &self.variables))).await)
             }
         };
         let http = other.as_ref().unwrap_or(&self.http);
@@ -211,9 +175,7 @@ impl Player {
                 .map(|place| {
                     (
                         place.clone(),
-                        find(&json, &text(place, &self.variables))
-                            .cloned()
-                            .unwrap_or("<absent>".into()),
+                        find(&json, &text(place, &self.variables)).cloned().unwrap_or("<absent>".into()),
                     )
                 })
                 .collect()
@@ -225,11 +187,7 @@ impl Player {
 /// The headers that are part of the contract.
 fn keep_headers(answer: &mut Value, headers: &http::HeaderMap) {
     for name in ["content-type", "warning", "retry-after", "www-authenticate"] {
-        let values: Vec<_> = headers
-            .get_all(name)
-            .iter()
-            .filter_map(|value| value.to_str().ok())
-            .collect();
+        let values: Vec<_> = headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).collect();
         match values[..] {
             [] => {}
             [value] => answer[name] = value.into(),
@@ -283,16 +241,13 @@ fn satisfied(reply: &Reply, wanted: &Value) -> bool {
 
 /// A JSON pointer whose segment `key=value` finds the element of an array; the key may be dotted.
 fn find<'a>(value: &'a Value, place: &str) -> Option<&'a Value> {
-    place
-        .split('/')
-        .skip(1)
-        .try_fold(value, |value, segment| match (value, segment.split_once('=')) {
-            (Value::Array(items), Some((key, wanted))) => items.iter().find(|item| {
-                let found = key.split('.').try_fold(*item, |value, key| value.get(key));
-                found.and_then(Value::as_str) == Some(&wanted.replace("~1", "/"))
-            }),
-            (value, _) => value.pointer(&format!("/{segment}")),
-        })
+    place.split('/').skip(1).try_fold(value, |value, segment| match (value, segment.split_once('=')) {
+        (Value::Array(items), Some((key, wanted))) => items.iter().find(|item| {
+            let found = key.split('.').try_fold(*item, |value, key| value.get(key));
+            found.and_then(Value::as_str) == Some(&wanted.replace("~1", "/"))
+        }),
+        (value, _) => value.pointer(&format!("/{segment}")),
+    })
 }
 
 fn unique() -> String {
@@ -300,17 +255,11 @@ fn unique() -> String {
 }
 
 fn filled_headers(step: &Step, variables: &Variables) -> BTreeMap<String, String> {
-    step.headers
-        .iter()
-        .map(|(name, value)| (name.clone(), text(value, variables)))
-        .collect()
+    step.headers.iter().map(|(name, value)| (name.clone(), text(value, variables))).collect()
 }
 
 fn borrowed(headers: &BTreeMap<String, String>) -> Vec<(&str, &str)> {
-    headers
-        .iter()
-        .map(|(name, value)| (name.as_str(), value.as_str()))
-        .collect()
+    headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()
 }
 
 /// Replaces the variables in keys and strings.
@@ -318,10 +267,9 @@ fn fill(value: &Value, variables: &Variables) -> Value {
     match value {
         Value::String(string) => text(string, variables).into(),
         Value::Array(items) => items.iter().map(|item| fill(item, variables)).collect(),
-        Value::Object(fields) => fields
-            .iter()
-            .map(|(key, value)| (text(key, variables), fill(value, variables)))
-            .collect(),
+        Value::Object(fields) => {
+            fields.iter().map(|(key, value)| (text(key, variables), fill(value, variables))).collect()
+        }
         other => other.clone(),
     }
 }
@@ -330,9 +278,7 @@ fn text(template: &str, variables: &Variables) -> String {
     let mut parts = template.split('$');
     let mut filled = parts.next().unwrap_or_default().to_owned();
     for part in parts {
-        let end = part
-            .find(|c: char| !c.is_ascii_alphanumeric())
-            .unwrap_or(part.len());
+        let end = part.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(part.len());
         if let Some(value) = variables.get(&part[..end]) {
             filled.push_str(value);
         } else {

@@ -15,17 +15,9 @@ fn evaluates_roles(space: &Space) -> bool {
 
 async fn robot(space: &Space) -> Http {
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}});
-    space
-        .http
-        .post(&space.core("serviceaccounts"), &account)
-        .await
-        .ok();
+    space.http.post(&space.core("serviceaccounts"), &account).await.ok();
     let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
-    let token = space
-        .http
-        .post(&space.core("serviceaccounts/robot/token"), &request)
-        .await
-        .ok();
+    let token = space.http.post(&space.core("serviceaccounts/robot/token"), &request).await.ok();
     let token = token["status"]["token"].as_str().expect("a token").to_owned();
     space.server.http_as(Identity::Token(token)).await
 }
@@ -40,11 +32,7 @@ async fn allow(space: &Space, rules: serde_json::Value) {
         "roleRef": {"apiGroup": group, "kind": "Role", "name": "robot"},
         "subjects": [{"kind": "ServiceAccount", "name": "robot", "namespace": space.name}],
     });
-    space
-        .http
-        .post(&format!("{path}/rolebindings"), &binding)
-        .await
-        .ok();
+    space.http.post(&format!("{path}/rolebindings"), &binding).await.ok();
 }
 
 #[tokio::test]
@@ -60,9 +48,7 @@ async fn strangers_and_liars() {
         answer.refused(401, "Unauthorized");
     }
     let liar = space.server.http_as(Identity::Token("made-up".into())).await;
-    liar.get(&space.core("configmaps"))
-        .await
-        .refused(401, "Unauthorized");
+    liar.get(&space.core("configmaps")).await.refused(401, "Unauthorized");
 }
 
 #[tokio::test]
@@ -74,40 +60,20 @@ async fn a_role_gives_what_it_says_and_no_more() {
     }
     space.config_map("a", &json!({})).await;
     let robot = robot(&space).await;
-    robot
-        .get(&space.core("configmaps/a"))
-        .await
-        .refused(403, "Forbidden");
+    robot.get(&space.core("configmaps/a")).await.refused(403, "Forbidden");
     allow(
         &space,
         json!([{"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["a"], "verbs": ["get"]}]),
     )
     .await;
     eventually("the permission", async || {
-        robot
-            .get(&space.core("configmaps/a"))
-            .await
-            .status
-            .is_success()
-            .then_some(())
+        robot.get(&space.core("configmaps/a")).await.status.is_success().then_some(())
     })
     .await;
-    robot
-        .get(&space.core("configmaps/b"))
-        .await
-        .refused(403, "Forbidden");
-    robot
-        .get(&space.core("configmaps"))
-        .await
-        .refused(403, "Forbidden");
-    robot
-        .delete(&space.core("configmaps/a"))
-        .await
-        .refused(403, "Forbidden");
-    robot
-        .get("/api/v1/namespaces/default/configmaps/a")
-        .await
-        .refused(403, "Forbidden");
+    robot.get(&space.core("configmaps/b")).await.refused(403, "Forbidden");
+    robot.get(&space.core("configmaps")).await.refused(403, "Forbidden");
+    robot.delete(&space.core("configmaps/a")).await.refused(403, "Forbidden");
+    robot.get("/api/v1/namespaces/default/configmaps/a").await.refused(403, "Forbidden");
 }
 
 #[tokio::test]
@@ -129,9 +95,6 @@ async fn admins_may_ask_what_they_may() {
         json!({"spec": {"resourceAttributes": {"verb": "*", "group": "*", "resource": "*"}}}),
     )
     .unwrap();
-    let answer = Api::all(space.client.clone())
-        .create(&PostParams::default(), &review)
-        .await
-        .unwrap();
+    let answer = Api::all(space.client.clone()).create(&PostParams::default(), &review).await.unwrap();
     assert!(answer.status.unwrap().allowed);
 }

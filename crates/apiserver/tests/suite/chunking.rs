@@ -13,10 +13,7 @@ async fn pages_show_one_moment() {
     let secrets: Api<Secret> = Api::namespaced(space.client.clone(), &space.name);
     let create = async |name: &str| {
         let secret = json!({"metadata": {"name": name}});
-        secrets
-            .create(&PostParams::default(), &serde_json::from_value(secret).unwrap())
-            .await
-            .unwrap();
+        secrets.create(&PostParams::default(), &serde_json::from_value(secret).unwrap()).await.unwrap();
     };
     for number in 0..10 {
         create(&format!("s{number}")).await;
@@ -31,22 +28,13 @@ async fn pages_show_one_moment() {
         let Some(token) = page.metadata.continue_.filter(|token| !token.is_empty()) else {
             break;
         };
-        assert_eq!(
-            page.metadata.remaining_item_count,
-            Some(10 - i64::try_from(seen.len()).unwrap())
-        );
+        assert_eq!(page.metadata.remaining_item_count, Some(10 - i64::try_from(seen.len()).unwrap()));
         params = params.continue_token(&token);
         // Neither of these is part of the list that was begun.
         create(&format!("s9-{}", seen.len())).await;
-        secrets
-            .delete("s8", &kube::api::DeleteParams::default())
-            .await
-            .ok();
+        secrets.delete("s8", &kube::api::DeleteParams::default()).await.ok();
     }
-    assert_eq!(
-        seen,
-        (0..10).map(|number| format!("s{number}")).collect::<Vec<_>>()
-    );
+    assert_eq!(seen, (0..10).map(|number| format!("s{number}")).collect::<Vec<_>>());
     versions.dedup();
     assert_eq!(versions.len(), 1, "all pages have the version of the first");
 }

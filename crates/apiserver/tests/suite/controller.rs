@@ -44,16 +44,12 @@ async fn reconcile(
     let fail = |error: kube::Error| Failure(error.to_string());
     finalizer(&maps, "a.test/cleanup", source, async |event| match event {
         Finalizer::Apply(source) => {
-            let owner = source
-                .controller_owner_ref(&())
-                .expect("a stored object has a name and a uid");
+            let owner = source.controller_owner_ref(&()).expect("a stored object has a name and a uid");
             let copy = json!({
                 "apiVersion": "v1", "kind": "ConfigMap",
                 "metadata": {"name": "copy", "ownerReferences": [owner]}, "data": source.data,
             });
-            maps.patch("copy", &PatchParams::apply("controller"), &Patch::Apply(copy))
-                .await
-                .map_err(fail)?;
+            maps.patch("copy", &PatchParams::apply("controller"), &Patch::Apply(copy)).await.map_err(fail)?;
             let note = Event {
                 type_: EventType::Normal,
                 reason: "Copied".into(),
@@ -61,11 +57,7 @@ async fn reconcile(
                 action: "Copying".into(),
                 secondary: None,
             };
-            context
-                .recorder
-                .publish(&note, &source.object_ref(&()))
-                .await
-                .map_err(fail)?;
+            context.recorder.publish(&note, &source.object_ref(&())).await.map_err(fail)?;
             Ok(Action::await_change())
         }
         Finalizer::Cleanup(_) => {
@@ -85,22 +77,13 @@ async fn reconcile(
 async fn a_controller_does_its_work_and_cleans_up() {
     let space = Space::new().await;
     let maps: Api<ConfigMap> = Api::namespaced(space.client.clone(), &space.name);
-    let reporter = Reporter {
-        controller: "a.test/suite".into(),
-        instance: Some("suite-1".into()),
-    };
-    let context = Context {
-        client: space.client.clone(),
-        recorder: Recorder::new(space.client.clone(), reporter),
-    };
+    let reporter = Reporter { controller: "a.test/suite".into(), instance: Some("suite-1".into()) };
+    let context =
+        Context { client: space.client.clone(), recorder: Recorder::new(space.client.clone(), reporter) };
     let sources = watcher::Config::default().labels("role=source");
     let controller = Controller::new(maps.clone(), sources).owns(maps.clone(), watcher::Config::default());
     let running = controller
-        .run(
-            reconcile,
-            |_, _, _| Action::requeue(Duration::from_millis(200)),
-            Arc::new(context),
-        )
+        .run(reconcile, |_, _, _| Action::requeue(Duration::from_millis(200)), Arc::new(context))
         .for_each(async |_| {});
     let running = tokio::spawn(running);
 
@@ -114,29 +97,16 @@ async fn a_controller_does_its_work_and_cleans_up() {
         .await;
     };
     copied("v").await;
-    space
-        .http
-        .patch(
-            "merge",
-            &space.core("configmaps/source"),
-            &json!({"data": {"k": "w"}}),
-        )
-        .await
-        .ok();
+    space.http.patch("merge", &space.core("configmaps/source"), &json!({"data": {"k": "w"}})).await.ok();
     copied("w").await;
     // Someone tampers with the copy: the owner is reconciled again.
     maps.delete("copy", &DeleteParams::default()).await.unwrap();
     copied("w").await;
 
     let path = space.core("events?fieldSelector=reason%3DCopied,involvedObject.name%3Dsource");
-    let event = eventually("the event", async || {
-        space.http.get(&path).await.ok()["items"].get(0).cloned()
-    })
-    .await;
-    assert_eq!(
-        (&event["message"], &event["type"]),
-        (&json!("made a copy"), &json!("Normal"))
-    );
+    let event =
+        eventually("the event", async || space.http.get(&path).await.ok()["items"].get(0).cloned()).await;
+    assert_eq!((&event["message"], &event["type"]), (&json!("made a copy"), &json!("Normal")));
 
     maps.delete("source", &DeleteParams::default()).await.unwrap();
     eventually("the end of the source", async || {
@@ -144,10 +114,8 @@ async fn a_controller_does_its_work_and_cleans_up() {
     })
     .await;
     assert!(maps.get_opt("tombstone").await.unwrap().is_some());
-    eventually("the end of the copy", async || {
-        maps.get_opt("copy").await.unwrap().is_none().then_some(())
-    })
-    .await;
+    eventually("the end of the copy", async || maps.get_opt("copy").await.unwrap().is_none().then_some(()))
+        .await;
     running.abort();
 }
 
@@ -158,15 +126,9 @@ async fn waiting_for_a_condition() {
     let definitions: Api<CustomResourceDefinition> = Api::all(space.client.clone());
     let name = format!("things.{}", things.group);
     let established = await_condition(definitions.clone(), &name, conditions::is_crd_established());
-    tokio::time::timeout(Duration::from_secs(30), established)
-        .await
-        .unwrap()
-        .unwrap();
+    tokio::time::timeout(Duration::from_secs(30), established).await.unwrap().unwrap();
     let uid = definitions.get(&name).await.unwrap().uid().unwrap();
     definitions.delete(&name, &DeleteParams::default()).await.unwrap();
     let deleted = await_condition(definitions, &name, conditions::is_deleted(&uid));
-    tokio::time::timeout(Duration::from_secs(30), deleted)
-        .await
-        .unwrap()
-        .unwrap();
+    tokio::time::timeout(Duration::from_secs(30), deleted).await.unwrap().unwrap();
 }

@@ -18,22 +18,11 @@ async fn kube_rs_creates_reads_replaces_and_deletes() {
 
     created.data.as_mut().unwrap().insert("k".into(), "w".into());
     let replaced = maps.replace("a", &PostParams::default(), &created).await.unwrap();
-    assert_ne!(
-        replaced.metadata.resource_version,
-        created.metadata.resource_version
-    );
-    let stale = maps
-        .replace("a", &PostParams::default(), &created)
-        .await
-        .unwrap_err();
+    assert_ne!(replaced.metadata.resource_version, created.metadata.resource_version);
+    let stale = maps.replace("a", &PostParams::default(), &created).await.unwrap_err();
     assert!(matches!(stale, kube::Error::Api(status) if status.is_conflict()));
 
-    assert!(
-        maps.delete("a", &DeleteParams::default())
-            .await
-            .unwrap()
-            .is_right()
-    );
+    assert!(maps.delete("a", &DeleteParams::default()).await.unwrap().is_right());
     assert!(maps.get_opt("a").await.unwrap().is_none());
 }
 
@@ -43,11 +32,7 @@ async fn versions_grow_over_all_resources() {
     let things = space.things().await;
     let mut last = version(&space.config_map("a", &json!({})).await);
     for name in ["b", "c"] {
-        let thing = space
-            .http
-            .post(&things.path, &things.body(name, json!({})))
-            .await
-            .ok();
+        let thing = space.http.post(&things.path, &things.body(name, json!({}))).await.ok();
         let map = space.config_map(name, &json!({})).await;
         assert!(last < version(&thing) && version(&thing) < version(&map));
         last = version(&map);
@@ -60,18 +45,10 @@ async fn versions_grow_over_all_resources() {
 async fn a_write_without_a_change_is_not_a_write() {
     let space = Space::new().await;
     let things = space.things().await;
-    let created = space
-        .http
-        .post(&things.path, &things.body("a", json!({"x": 1})))
-        .await
-        .ok();
+    let created = space.http.post(&things.path, &things.body("a", json!({"x": 1}))).await.ok();
     let again = space.http.put(&things.at("a"), &created).await.ok();
     assert_eq!(created, again);
-    let patched = space
-        .http
-        .patch("merge", &things.at("a"), &json!({"spec": {"x": 1}}))
-        .await
-        .ok();
+    let patched = space.http.patch("merge", &things.at("a"), &json!({"spec": {"x": 1}})).await.ok();
     assert_eq!(created, patched);
 }
 
@@ -85,11 +62,7 @@ async fn generated_names_differ() {
         names.insert(created["metadata"]["name"].as_str().unwrap().to_owned());
     }
     assert_eq!(names.len(), 20);
-    assert!(
-        names
-            .iter()
-            .all(|name| name.starts_with("gen-") && name.len() == 9)
-    );
+    assert!(names.iter().all(|name| name.starts_with("gen-") && name.len() == 9));
 }
 
 #[tokio::test]
@@ -98,22 +71,12 @@ async fn deletecollection_takes_a_selector_and_an_empty_body() {
     let secrets: Api<Secret> = Api::namespaced(space.client.clone(), &space.name);
     for name in ["a", "b", "c"] {
         let secret = json!({"metadata": {"name": name, "labels": {"go": (name != "b").to_string()}}});
-        secrets
-            .create(&PostParams::default(), &serde_json::from_value(secret).unwrap())
-            .await
-            .unwrap();
+        secrets.create(&PostParams::default(), &serde_json::from_value(secret).unwrap()).await.unwrap();
     }
     let doomed = ListParams::default().labels("go=true");
-    secrets
-        .delete_collection(&DeleteParams::default(), &doomed)
-        .await
-        .unwrap();
+    secrets.delete_collection(&DeleteParams::default(), &doomed).await.unwrap();
     let left = secrets.list(&ListParams::default()).await.unwrap();
-    let left: Vec<_> = left
-        .items
-        .iter()
-        .filter_map(|secret| secret.metadata.name.as_deref())
-        .collect();
+    let left: Vec<_> = left.items.iter().filter_map(|secret| secret.metadata.name.as_deref()).collect();
     assert_eq!(left, ["b"]);
 }
 

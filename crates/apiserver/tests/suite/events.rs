@@ -34,11 +34,7 @@ async fn what_a_recorder_writes_kubectl_finds() {
         "involvedObject.name%3Dsubject,involvedObject.namespace%3D{},involvedObject.kind%3DConfigMap,involvedObject.uid%3D{uid}",
         space.name
     );
-    let found = space
-        .http
-        .get(&space.core(&format!("events?fieldSelector={selector}")))
-        .await
-        .ok();
+    let found = space.http.get(&space.core(&format!("events?fieldSelector={selector}"))).await.ok();
     assert_eq!(found["items"].as_array().map(Vec::len), Some(1), "{found}");
     let core = &found["items"][0];
     assert_eq!(core["message"], "it happened");
@@ -47,9 +43,6 @@ async fn what_a_recorder_writes_kubectl_finds() {
     let name = core["metadata"]["name"].as_str().unwrap();
     let path = format!("/apis/events.k8s.io/v1/namespaces/{}/events/{name}", space.name);
     let modern = space.http.get(&path).await.ok();
-    assert_eq!(
-        (&modern["note"], &modern["regarding"]["uid"]),
-        (&json!("it happened"), &json!(uid))
-    );
+    assert_eq!((&modern["note"], &modern["regarding"]["uid"]), (&json!("it happened"), &json!(uid)));
     assert_eq!(modern["metadata"]["uid"], core["metadata"]["uid"]);
 }

@@ -10,19 +10,13 @@ use crate::Space;
 async fn pod(space: &Space, name: &str) -> Api<Pod> {
     let pods: Api<Pod> = Api::namespaced(space.client.clone(), &space.name);
     let pod = json!({"metadata": {"name": name, "labels": {"app": "a"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
-    pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap())
-        .await
-        .unwrap();
+    pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
     pods
 }
 
 async fn bind(space: &Space, name: &str) {
     let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": {"kind": "Node", "name": "n1"}});
-    space
-        .http
-        .post(&space.core(&format!("pods/{name}/binding")), &binding)
-        .await
-        .ok();
+    space.http.post(&space.core(&format!("pods/{name}/binding")), &binding).await.ok();
 }
 
 #[tokio::test]
@@ -38,18 +32,13 @@ async fn a_bound_pod_has_its_grace() {
     let space = Space::new().await;
     let pods = pod(&space, "a").await;
     bind(&space, "a").await;
-    assert_eq!(
-        pods.get("a").await.unwrap().spec.unwrap().node_name.as_deref(),
-        Some("n1")
-    );
+    assert_eq!(pods.get("a").await.unwrap().spec.unwrap().node_name.as_deref(), Some("n1"));
     pods.evict("a", &EvictParams::default()).await.unwrap();
     let dying = pods.get("a").await.unwrap();
     assert!(dying.metadata.deletion_timestamp.is_some());
     assert_eq!(dying.metadata.deletion_grace_period_seconds, Some(30));
     // As the kubelet does when the containers have ended.
-    pods.delete("a", &DeleteParams::default().grace_period(0))
-        .await
-        .unwrap();
+    pods.delete("a", &DeleteParams::default().grace_period(0)).await.unwrap();
     assert!(pods.get_opt("a").await.unwrap().is_none());
 }
 
@@ -59,34 +48,19 @@ async fn a_budget_forbids() {
     let pods = pod(&space, "a").await;
     bind(&space, "a").await;
     let ready = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
-    space
-        .http
-        .patch("strategic", &space.core("pods/a/status"), &ready)
-        .await
-        .ok();
+    space.http.patch("strategic", &space.core("pods/a/status"), &ready).await.ok();
     let budgets = format!("/apis/policy/v1/namespaces/{}/poddisruptionbudgets", space.name);
     let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "b"}, "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "a"}}}});
     space.http.post(&budgets, &budget).await.ok();
     // As the disruption controller does, which does not run here.
     let status = json!({"status": {"observedGeneration": 1, "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1, "disruptionsAllowed": 0}});
-    space
-        .http
-        .patch("merge", &format!("{budgets}/b/status"), &status)
-        .await
-        .ok();
+    space.http.patch("merge", &format!("{budgets}/b/status"), &status).await.ok();
 
     let refused = pods.evict("a", &EvictParams::default()).await.unwrap_err();
-    assert!(
-        matches!(&refused, kube::Error::Api(status) if status.code == 429),
-        "{refused}"
-    );
+    assert!(matches!(&refused, kube::Error::Api(status) if status.code == 429), "{refused}");
     assert!(pods.get("a").await.unwrap().metadata.deletion_timestamp.is_none());
     let allowed = json!({"status": {"disruptionsAllowed": 1}});
-    space
-        .http
-        .patch("merge", &format!("{budgets}/b/status"), &allowed)
-        .await
-        .ok();
+    space.http.patch("merge", &format!("{budgets}/b/status"), &allowed).await.ok();
     pods.evict("a", &EvictParams::default()).await.unwrap();
     assert!(pods.get("a").await.unwrap().metadata.deletion_timestamp.is_some());
 }

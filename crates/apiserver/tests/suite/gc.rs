@@ -42,17 +42,10 @@ async fn a_child_goes_first_in_the_foreground() {
     })
     .await;
     let owner = maps.get("owner").await.unwrap();
-    assert_eq!(
-        owner.metadata.finalizers.as_deref(),
-        Some(["foregroundDeletion".to_owned()].as_slice())
-    );
+    assert_eq!(owner.metadata.finalizers.as_deref(), Some(["foregroundDeletion".to_owned()].as_slice()));
     space
         .http
-        .patch(
-            "merge",
-            &space.core("configmaps/child"),
-            &json!({"metadata": {"finalizers": null}}),
-        )
+        .patch("merge", &space.core("configmaps/child"), &json!({"metadata": {"finalizers": null}}))
         .await
         .ok();
     gone(&maps, "owner").await;
@@ -64,14 +57,7 @@ async fn an_orphan_stays() {
     let maps = owner_and_child(&space, json!([])).await;
     maps.delete("owner", &DeleteParams::orphan()).await.unwrap();
     gone(&maps, "owner").await;
-    assert!(
-        maps.get("child")
-            .await
-            .unwrap()
-            .metadata
-            .owner_references
-            .is_none()
-    );
+    assert!(maps.get("child").await.unwrap().metadata.owner_references.is_none());
 }
 
 #[tokio::test]

@@ -13,11 +13,7 @@ async fn one_of_many_candidates_leads() {
 
     let path = format!("{path}/leader");
     for round in 1..=5 {
-        let seen: Value = if round == 1 {
-            free.clone()
-        } else {
-            space.http.get(&path).await.ok()
-        };
+        let seen: Value = if round == 1 { free.clone() } else { space.http.get(&path).await.ok() };
         let acquire = async |candidate: usize| {
             let mut claim = seen.clone();
             claim["spec"] = json!({
@@ -30,9 +26,6 @@ async fn one_of_many_candidates_leads() {
         codes.sort_unstable();
         assert_eq!(codes, [200, 409, 409, 409, 409, 409]);
         let held = space.http.get(&path).await.ok();
-        assert_eq!(
-            held["spec"]["renewTime"],
-            format!("2001-02-03T04:05:06.{round:06}Z")
-        );
+        assert_eq!(held["spec"]["renewTime"], format!("2001-02-03T04:05:06.{round:06}Z"));
     }
 }

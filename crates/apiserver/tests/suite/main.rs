@@ -50,12 +50,7 @@ impl Space {
         let name = format!("suite-{}", &uuid::Uuid::new_v4().simple().to_string()[..8]);
         let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         http.post("/api/v1/namespaces", &body).await.ok();
-        Self {
-            server,
-            client,
-            http,
-            name,
-        }
+        Self { server, client, http, name }
     }
 
     /// The path of a resource of the core group in this namespace.

@@ -72,14 +72,9 @@ async fn converges(
             write(number).await;
             disturb(&flaky, number).await;
         }
-        let list = maps
-            .list(&kube::api::ListParams::default().labels("watched=yes"))
-            .await
-            .unwrap();
-        let truth = list
-            .items
-            .into_iter()
-            .map(|map| (map.metadata.name.unwrap(), map.data.unwrap()["n"].clone()));
+        let list = maps.list(&kube::api::ListParams::default().labels("watched=yes")).await.unwrap();
+        let truth =
+            list.items.into_iter().map(|map| (map.metadata.name.unwrap(), map.data.unwrap()["n"].clone()));
         truth.collect::<BTreeMap<_, _>>()
     };
     let mut belief = Belief::default();
@@ -100,11 +95,7 @@ async fn converges(
         }
     };
     let result = tokio::time::timeout(Duration::from_mins(1), convergence).await;
-    assert!(
-        result.is_ok(),
-        "believes {:?}, but the truth is {truth:?}",
-        belief.now
-    );
+    assert!(result.is_ok(), "believes {:?}, but the truth is {truth:?}", belief.now);
 }
 
 async fn cut(flaky: &Flaky, number: usize) {
@@ -122,37 +113,23 @@ async fn list_and_watch_survives_cut_connections() {
 #[tokio::test]
 async fn streamed_lists_survive_cut_connections() {
     let space = Space::new().await;
-    converges(
-        space.server,
-        &space.name,
-        watcher::Config::default().streaming_lists(),
-        cut,
-    )
-    .await;
+    converges(space.server, &space.name, watcher::Config::default().streaming_lists(), cut).await;
 }
 
 /// Writes more than the server remembers while the watcher is cut off, so that it must list anew. The real server forgets no events
 /// that fast: there this is one more test with cut connections.
 async fn forgets(config: watcher::Config) {
-    let server = Server::start(Options {
-        durable: false,
-        history: Some(20),
-    })
-    .await;
+    let server = Server::start(Options { durable: false, history: Some(20) }).await;
     let http = server.http().await;
     let namespace = format!("forget-{}", &uuid::Uuid::new_v4().simple().to_string()[..8]);
-    http.post("/api/v1/namespaces", &json!({"metadata": {"name": namespace}}))
-        .await
-        .ok();
+    http.post("/api/v1/namespaces", &json!({"metadata": {"name": namespace}})).await.ok();
     let path = format!("/api/v1/namespaces/{namespace}/configmaps");
     let path = &path;
     converges(&server, &namespace, config, async |flaky, number| {
         if number.is_multiple_of(10) {
             flaky.cut();
             for _ in 0..30 {
-                http.post(path, &json!({"metadata": {"generateName": "noise-"}}))
-                    .await
-                    .ok();
+                http.post(path, &json!({"metadata": {"generateName": "noise-"}})).await.ok();
             }
         }
     })

@@ -72,17 +72,11 @@ impl Server {
                         return;
                     };
                     let service = service_fn(|request| respond(request, &log));
-                    let _ = http1::Builder::new()
-                        .serve_connection(TokioIo::new(stream), service)
-                        .await;
+                    let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
                 });
             }
         });
-        Self {
-            address,
-            ca_bundle: STANDARD.encode(ca_pem),
-            seen,
-        }
+        Self { address, ca_bundle: STANDARD.encode(ca_pem), seen }
     }
 
     pub fn client_config(&self, path: &str) -> Value {
@@ -91,12 +85,7 @@ impl Server {
 
     /// The paths that were called, in order.
     pub fn calls(&self) -> Vec<String> {
-        self.seen
-            .lock()
-            .unwrap()
-            .iter()
-            .map(|(path, _)| path.clone())
-            .collect()
+        self.seen.lock().unwrap().iter().map(|(path, _)| path.clone()).collect()
     }
 
     /// The `request` of the latest review.

@@ -71,9 +71,7 @@ fn of_schema(schema: &Schema) -> BoxedStrategy<Value> {
         Type::Array => {
             let items = schema.items.as_ref().unwrap().get();
             let schema = schema.clone();
-            vec(of_schema(items), 0..4)
-                .prop_map(move |list| distinct(&schema, list))
-                .boxed()
+            vec(of_schema(items), 0..4).prop_map(move |list| distinct(&schema, list)).boxed()
         }
         Type::Object => match &schema.additional {
             Some(value) => vec(("[a-c]", of_schema(value.get())), 0..3)
@@ -94,10 +92,7 @@ fn fields(schema: &Schema) -> BoxedStrategy<Value> {
         .iter()
         .fold(Just(Map::new()).boxed(), |map, (name, node)| {
             let odds = if required.contains(name) { 0.999 } else { 0.3 };
-            let (name, value) = (
-                name.clone(),
-                proptest::option::weighted(odds, of_schema(node.get())),
-            );
+            let (name, value) = (name.clone(), proptest::option::weighted(odds, of_schema(node.get())));
             (map, value)
                 .prop_map(move |(mut map, value)| {
                     map.extend(value.map(|value| (name.clone(), value)));
@@ -128,9 +123,7 @@ fn distinct(schema: &Schema, list: Vec<Value>) -> Value {
         ListType::Set => &[],
         ListType::Map(keys) => keys,
     };
-    list.into_iter()
-        .filter(|element| shape.step(keys, element).is_ok_and(|step| seen.insert(step)))
-        .collect()
+    list.into_iter().filter(|element| shape.step(keys, element).is_ok_and(|step| seen.insert(step))).collect()
 }
 
 static THING: LazyLock<Schema> = LazyLock::new(|| Schemas::load().kind("Thing"));
@@ -146,10 +139,8 @@ fn config() -> impl Strategy<Value = Value> {
 fn dense(value: Value) -> Option<Value> {
     match value {
         Value::Object(map) => {
-            let map: Map<String, Value> = map
-                .into_iter()
-                .filter_map(|(name, value)| Some((name, dense(value)?)))
-                .collect();
+            let map: Map<String, Value> =
+                map.into_iter().filter_map(|(name, value)| Some((name, dense(value)?))).collect();
             (!map.is_empty()).then_some(Value::Object(map))
         }
         Value::Array(list) => {
@@ -172,10 +163,7 @@ fn writer(manager: &str) -> Writer<'_> {
 }
 
 fn later<'a>(writer: &Writer<'a>) -> Writer<'a> {
-    Writer {
-        now: "2027-01-01T00:00:00Z",
-        ..writer.clone()
-    }
+    Writer { now: "2027-01-01T00:00:00Z", ..writer.clone() }
 }
 
 fn field_set() -> impl Strategy<Value = FieldSet> {
@@ -188,10 +176,7 @@ fn field_set() -> impl Strategy<Value = FieldSet> {
     vec(vec(step, 1..4), 0..8).prop_map(|paths| {
         let mut set = FieldSet::default();
         for path in paths {
-            let mut node = Node {
-                member: true,
-                children: FieldSet::default(),
-            };
+            let mut node = Node { member: true, children: FieldSet::default() };
             let mut steps = path.into_iter().rev();
             let last = steps.next();
             let top = steps.fold(last, |below, step| {

@@ -68,11 +68,7 @@ fn time(bytes: &[u8], micro: bool) -> Result<Value, String> {
     let [seconds, nanos] = numbers(bytes)?;
     let nanos = i32::try_from(nanos).unwrap_or_default();
     let time = jiff::Timestamp::new(seconds, nanos).map_err(|_| "time out of range".to_owned())?;
-    let format = if micro {
-        "%Y-%m-%dT%H:%M:%S.%6fZ"
-    } else {
-        "%Y-%m-%dT%H:%M:%SZ"
-    };
+    let format = if micro { "%Y-%m-%dT%H:%M:%S.%6fZ" } else { "%Y-%m-%dT%H:%M:%SZ" };
     Ok(json!(time.strftime(format).to_string()))
 }
 
@@ -95,11 +91,7 @@ fn duration(nanos: i64) -> String {
         let digits = unit.ilog10() as usize;
         let rest = format!("{:0digits$}", value % unit);
         let rest = rest.trim_end_matches('0');
-        let point = if rest.is_empty() || unit == 1 {
-            String::new()
-        } else {
-            format!(".{rest}")
-        };
+        let point = if rest.is_empty() || unit == 1 { String::new() } else { format!(".{rest}") };
         format!("{}{point}{name}", value / unit)
     };
     let (hours, minutes) = (nanos / 3_600_000_000_000, nanos / 60_000_000_000 % 60);

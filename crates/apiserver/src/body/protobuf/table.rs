@@ -36,10 +36,7 @@ pub(super) enum Kind {
 
 impl Table {
     fn parse(text: &'static str) -> Self {
-        let mut table = Self {
-            kinds: HashMap::new(),
-            messages: HashMap::new(),
-        };
+        let mut table = Self { kinds: HashMap::new(), messages: HashMap::new() };
         for line in text.lines().filter(|line| !line.starts_with('#')) {
             let mut words = line.split(' ');
             match words.next() {
@@ -48,11 +45,9 @@ impl Table {
                         table.kinds.insert((version, kind), message);
                     }
                 }
-                Some(name) => drop(
-                    table
-                        .messages
-                        .insert(name, Message(words.filter_map(Field::parse).collect())),
-                ),
+                Some(name) => {
+                    drop(table.messages.insert(name, Message(words.filter_map(Field::parse).collect())))
+                }
                 None => {}
             }
         }
@@ -75,10 +70,7 @@ impl Table {
 
 impl Message {
     pub(super) fn field(&self, number: u64) -> Option<&Field> {
-        self.0
-            .iter()
-            .find(|(known, _)| *known == number)
-            .map(|(_, field)| field)
+        self.0.iter().find(|(known, _)| *known == number).map(|(_, field)| field)
     }
 }
 

@@ -13,11 +13,7 @@ fn without_unset(value: Value) -> Value {
         Value::Object(map) => {
             let fields = map.into_iter().map(|(key, value)| (key, without_unset(value)));
             // A pointer to an empty struct says something: an emptyDir, the volumes that need no more.
-            Value::Object(
-                fields
-                    .filter(|(_, value)| !value.is_null() && value != &json!({}))
-                    .collect(),
-            )
+            Value::Object(fields.filter(|(_, value)| !value.is_null() && value != &json!({})).collect())
         }
         Value::Array(list) => list.into_iter().map(without_unset).collect(),
         scalar => scalar,
@@ -49,10 +45,7 @@ fn broken_messages_are_described_as_upstream() {
         (b"k8s\0", "empty body"),
         (b"k8s\0\x0a", "unexpected EOF"),
         (b"k8s\0\xff\xff", "unexpected EOF"),
-        (
-            b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12\x02\x0a\x05",
-            "unexpected EOF",
-        ),
+        (b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12\x02\x0a\x05", "unexpected EOF"),
         (
             b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigFoo\x12\x00",
             "no kind \"ConfigFoo\" is registered for version \"v1\"",
@@ -61,10 +54,7 @@ fn broken_messages_are_described_as_upstream() {
         assert_eq!(decode(body, "ConfigMap").unwrap_err(), error);
     }
     let unnamed = b"k8s\0\x0a\x04\x0a\x02v1\x12\x00";
-    assert_eq!(
-        decode(unnamed, "ConfigMap"),
-        Ok(json!({"apiVersion": "v1", "kind": "ConfigMap"}))
-    );
+    assert_eq!(decode(unnamed, "ConfigMap"), Ok(json!({"apiVersion": "v1", "kind": "ConfigMap"})));
 }
 
 #[test]

@@ -32,9 +32,7 @@ impl<'a> Tally<'a> {
 
 pub fn cells(pod: &Value, age: Value, now: Timestamp) -> Vec<Value> {
     let (spec, status) = (&pod["spec"], &pod["status"]);
-    let sidecars = list(&spec["initContainers"])
-        .iter()
-        .filter(|c| c["restartPolicy"] == "Always");
+    let sidecars = list(&spec["initContainers"]).iter().filter(|c| c["restartPolicy"] == "Always");
     let total = list(&spec["containers"]).len() + sidecars.count();
     let tally = tally(spec, status);
 
@@ -49,9 +47,7 @@ pub fn cells(pod: &Value, age: Value, now: Timestamp) -> Vec<Value> {
         _ => tally.restarts.to_string(),
     };
     let gates = list(&spec["readinessGates"]);
-    let open = gates
-        .iter()
-        .filter(|gate| is_true(status, text(&gate["conditionType"])));
+    let open = gates.iter().filter(|gate| is_true(status, text(&gate["conditionType"])));
     let gates = match gates.len() {
         0 => "<none>".to_owned(),
         all => format!("{}/{all}", open.count()),
@@ -111,11 +107,7 @@ fn tally<'a>(spec: &Value, status: &'a Value) -> Tally<'a> {
         }
     }
     if all.reason == "Completed" && running {
-        let now = if is_true(status, "Ready") {
-            "Running"
-        } else {
-            "NotReady"
-        };
+        let now = if is_true(status, "Ready") { "Running" } else { "NotReady" };
         now.clone_into(&mut all.reason);
     }
     all

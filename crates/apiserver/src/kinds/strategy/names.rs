@@ -65,11 +65,7 @@ fn path_segment(name: &str, prefix: bool) -> Vec<String> {
     if !prefix && (name == "." || name == "..") {
         return vec![format!("may not be '{name}'")];
     }
-    ['/', '%']
-        .into_iter()
-        .filter(|&c| name.contains(c))
-        .map(|c| format!("may not contain '{c}'"))
-        .collect()
+    ['/', '%'].into_iter().filter(|&c| name.contains(c)).map(|c| format!("may not contain '{c}'")).collect()
 }
 
 /// What is wrong with a DNS label, its length aside.

@@ -45,10 +45,7 @@ pub fn complete(object: &mut Value, path: &[&str], is_pod: bool) {
         }
     }
     // One field under two names.
-    for (one, other) in [
-        ("serviceAccountName", "serviceAccount"),
-        ("serviceAccount", "serviceAccountName"),
-    ] {
+    for (one, other) in [("serviceAccountName", "serviceAccount"), ("serviceAccount", "serviceAccountName")] {
         let account = text(get(spec, one)).to_owned();
         if !account.is_empty() {
             default(spec, other, account);
@@ -169,10 +166,7 @@ pub fn validate(spec: &Value, path: &str) -> Vec<FieldError> {
             errors.push(FieldError::duplicate(format!("{at}.name"), &volume["name"]));
         }
         let kinds = volume.as_object().into_iter().flatten();
-        for (kind, _) in kinds
-            .filter(|(key, value)| *key != "name" && !value.is_null())
-            .skip(1)
-        {
+        for (kind, _) in kinds.filter(|(key, value)| *key != "name" && !value.is_null()).skip(1) {
             let why = "may not specify more than 1 volume type";
             errors.push(FieldError::forbidden(format!("{at}.{kind}"), why));
         }
@@ -197,11 +191,7 @@ fn validate_container(container: &Value, at: &str, volumes: &HashSet<&str>) -> V
     if !container["name"].is_null()
         && let Some(wrong) = names::label(name)
     {
-        errors.push(FieldError::invalid(
-            format!("{at}.name"),
-            &container["name"],
-            wrong,
-        ));
+        errors.push(FieldError::invalid(format!("{at}.name"), &container["name"], wrong));
     }
     if text(&container["image"]).is_empty() {
         errors.push(FieldError::required(format!("{at}.image"), ""));
@@ -217,10 +207,7 @@ fn validate_container(container: &Value, at: &str, volumes: &HashSet<&str>) -> V
             errors.push(FieldError::of(FieldErrorKind::NotFound, field, value, ""));
         }
     }
-    let (requests, limits) = (
-        &container["resources"]["requests"],
-        &container["resources"]["limits"],
-    );
+    let (requests, limits) = (&container["resources"]["requests"], &container["resources"]["limits"]);
     for (resource, request) in requests.as_object().into_iter().flatten() {
         let amount = quantities::nanos(text(request));
         if amount.is_some_and(|amount| amount < 0) {
@@ -258,16 +245,11 @@ pub fn validate_update(new: &Value, old: &Value) -> Vec<FieldError> {
     }
     let without_time = |toleration: &Value| {
         let mut toleration = toleration.clone();
-        toleration
-            .as_object_mut()
-            .map(|map| map.remove("tolerationSeconds"));
+        toleration.as_object_mut().map(|map| map.remove("tolerationSeconds"));
         toleration
     };
     let kept: Vec<Value> = list(&new["tolerations"]).iter().map(without_time).collect();
-    if !list(&old["tolerations"])
-        .iter()
-        .all(|t| kept.contains(&without_time(t)))
-    {
+    if !list(&old["tolerations"]).iter().all(|t| kept.contains(&without_time(t))) {
         let why = "existing toleration can not be modified except its tolerationSeconds";
         errors.push(FieldError::forbidden("spec.tolerations", why));
     }
@@ -289,9 +271,7 @@ fn masked(new: &Value, old: &Value) -> Value {
         }
     }
     let mut free = vec!["activeDeadlineSeconds", "tolerations"];
-    if old["terminationGracePeriodSeconds"]
-        .as_i64()
-        .is_some_and(|s| s < 0)
+    if old["terminationGracePeriodSeconds"].as_i64().is_some_and(|s| s < 0)
         && new["terminationGracePeriodSeconds"] == 1
     {
         free.push("terminationGracePeriodSeconds");

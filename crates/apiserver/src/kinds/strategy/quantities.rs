@@ -9,18 +9,8 @@ use crate::kinds::definitions::QUANTITY;
 use crate::schema::Node;
 
 const NANO: i128 = 1_000_000_000;
-const DECIMAL: [(&str, u32); 10] = [
-    ("n", 0),
-    ("u", 3),
-    ("m", 6),
-    ("", 9),
-    ("k", 12),
-    ("M", 15),
-    ("G", 18),
-    ("T", 21),
-    ("P", 24),
-    ("E", 27),
-];
+const DECIMAL: [(&str, u32); 10] =
+    [("n", 0), ("u", 3), ("m", 6), ("", 9), ("k", 12), ("M", 15), ("G", 18), ("T", 21), ("P", 24), ("E", 27)];
 const BINARY: [&str; 6] = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 
 /// Rewrites every quantity below `value`, as the schema knows them.
@@ -63,15 +53,26 @@ enum Style {
     Exponent,
 }
 
+/// Whether the text can be read as a quantity, however large.
+pub fn is_quantity(text: &str) -> bool {
+    let text = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let (number, suffix) =
+        text.split_at(text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len()));
+    let exponent = |digits: &str| digits.parse::<i64>().is_ok();
+    number.contains(|c: char| c.is_ascii_digit())
+        && number.matches('.').count() <= 1
+        && (BINARY.contains(&suffix)
+            || DECIMAL.iter().any(|(known, _)| *known == suffix)
+            || suffix.strip_prefix(['e', 'E']).is_some_and(exponent))
+}
+
 /// The quantity in billionths.
 pub fn nanos(text: &str) -> Option<i128> {
     parse(text).map(|(nanos, _)| nanos)
 }
 
 fn parse(text: &str) -> Option<(i128, Style)> {
-    let end = text
-        .find(|c: char| !c.is_ascii_digit() && !matches!(c, '.' | '+' | '-'))
-        .unwrap_or(text.len());
+    let end = text.find(|c: char| !c.is_ascii_digit() && !matches!(c, '.' | '+' | '-')).unwrap_or(text.len());
     let (number, suffix) = text.split_at(end);
     let (negative, digits) = match number.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -83,11 +84,7 @@ fn parse(text: &str) -> Option<(i128, Style)> {
     }
     // The suffix moves the point: 10^power in billionths, or a power of 1024.
     let (power, factor, style) = if let Some(index) = BINARY.iter().position(|b| *b == suffix) {
-        (
-            9,
-            1024_i128.checked_pow(u32::try_from(index).ok()? + 1)?,
-            Style::Binary,
-        )
+        (9, 1024_i128.checked_pow(u32::try_from(index).ok()? + 1)?, Style::Binary)
     } else if let Some((_, power)) = DECIMAL.iter().find(|(d, _)| *d == suffix) {
         (i64::from(*power), 1, Style::Decimal)
     } else {
@@ -97,9 +94,7 @@ fn parse(text: &str) -> Option<(i128, Style)> {
     let mut nanos: i128 = 0;
     let mut places = 0;
     for digit in whole.chars().chain(fraction.chars()) {
-        nanos = nanos
-            .checked_mul(10)?
-            .checked_add(i128::from(digit.to_digit(10)?))?;
+        nanos = nanos.checked_mul(10)?.checked_add(i128::from(digit.to_digit(10)?))?;
     }
     places -= i64::try_from(fraction.len()).ok()?;
     nanos = nanos.checked_mul(factor)?;

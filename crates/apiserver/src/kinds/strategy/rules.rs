@@ -64,10 +64,7 @@ fn fixed(new: &Value, old: Option<&Value>, field: &str) -> Vec<FieldError> {
 fn at_least(least: i64, field: &str, value: &Value) -> Vec<FieldError> {
     let wrong = format!("must be greater than or equal to {least}");
     let too_small = value.as_i64().is_some_and(|number| number < least);
-    too_small
-        .then(|| FieldError::invalid(field, value, wrong))
-        .into_iter()
-        .collect()
+    too_small.then(|| FieldError::invalid(field, value, wrong)).into_iter().collect()
 }
 
 fn entries(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
@@ -97,10 +94,7 @@ fn data(new: &Value, old: Option<&Value>, fields: &[&str]) -> Vec<FieldError> {
     };
     let kept = |field: &str| new[field] == old[field];
     for field in ["immutable"].iter().chain(fields).filter(|field| !kept(field)) {
-        errors.push(FieldError::forbidden(
-            *field,
-            "field is immutable when `immutable` is set",
-        ));
+        errors.push(FieldError::forbidden(*field, "field is immutable when `immutable` is set"));
     }
     errors
 }
@@ -134,10 +128,7 @@ fn secret(new: &Value, old: Option<&Value>) -> Vec<FieldError> {
         "kubernetes.io/service-account-token" => {
             let account = "kubernetes.io/service-account.name";
             if text(&new["metadata"]["annotations"][account]).is_empty() {
-                errors.push(FieldError::required(
-                    format!("metadata.annotations[{account}]"),
-                    "",
-                ));
+                errors.push(FieldError::required(format!("metadata.annotations[{account}]"), ""));
             }
         }
         _ => {}
@@ -176,20 +167,12 @@ fn workload(kind: &Kind, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let labels = &template["metadata"]["labels"];
     if selector.is_null() || !selects(selector, labels) {
         let wrong = "`selector` does not match template `labels`";
-        errors.push(FieldError::invalid(
-            "spec.template.metadata.labels",
-            labels,
-            wrong,
-        ));
+        errors.push(FieldError::invalid("spec.template.metadata.labels", labels, wrong));
     }
     errors.extend(pods::validate(&template["spec"], "spec.template.spec"));
     let restart = &template["spec"]["restartPolicy"];
     if matches!(text(restart), "Never" | "OnFailure") {
-        errors.push(unsupported(
-            "spec.template.spec.restartPolicy",
-            restart,
-            &["Always"],
-        ));
+        errors.push(unsupported("spec.template.spec.restartPolicy", restart, &["Always"]));
     }
     errors.extend(rollout(spec));
     if old.is_some_and(|old| old["spec"]["selector"] != *selector) {
@@ -215,21 +198,12 @@ fn rollout(spec: &Value) -> Vec<FieldError> {
     let ready = spec["minReadySeconds"].as_i64().unwrap_or_default();
     if deadline.as_i64().is_some_and(|deadline| deadline <= ready) {
         let wrong = "must be greater than minReadySeconds";
-        errors.push(FieldError::invalid(
-            "spec.progressDeadlineSeconds",
-            deadline,
-            wrong,
-        ));
+        errors.push(FieldError::invalid("spec.progressDeadlineSeconds", deadline, wrong));
     }
     errors
 }
 
-const ACCESS_MODES: [&str; 4] = [
-    "ReadOnlyMany",
-    "ReadWriteMany",
-    "ReadWriteOnce",
-    "ReadWriteOncePod",
-];
+const ACCESS_MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
 
 fn access_modes(spec: &Value, why: &str) -> Vec<FieldError> {
     let modes = list(&spec["accessModes"]);
@@ -237,9 +211,7 @@ fn access_modes(spec: &Value, why: &str) -> Vec<FieldError> {
         return vec![FieldError::required("spec.accessModes", why)];
     }
     let unknown = modes.iter().filter(|mode| !ACCESS_MODES.contains(&text(mode)));
-    unknown
-        .map(|mode| unsupported("spec.accessModes", mode, &ACCESS_MODES))
-        .collect()
+    unknown.map(|mode| unsupported("spec.accessModes", mode, &ACCESS_MODES)).collect()
 }
 
 fn claim(new: &Value, old: Option<&Value>) -> Vec<FieldError> {
@@ -350,26 +322,15 @@ fn role(kind: &Kind, role: &Value) -> Vec<FieldError> {
         let at = |field: &str| format!("rules[{index}].{field}");
         let none = |field: &str| list(&rule[field]).is_empty();
         if none("verbs") {
-            errors.push(FieldError::required(
-                at("verbs"),
-                "verbs must contain at least one value",
-            ));
+            errors.push(FieldError::required(at("verbs"), "verbs must contain at least one value"));
         }
         if !none("nonResourceURLs") {
             if kind.namespaced {
                 let wrong = "namespaced rules cannot apply to non-resource URLs";
-                errors.push(FieldError::invalid(
-                    at("nonResourceURLs"),
-                    &rule["nonResourceURLs"],
-                    wrong,
-                ));
+                errors.push(FieldError::invalid(at("nonResourceURLs"), &rule["nonResourceURLs"], wrong));
             } else if !none("apiGroups") || !none("resources") || !none("resourceNames") {
                 let wrong = "rules cannot apply to both regular resources and non-resource URLs";
-                errors.push(FieldError::invalid(
-                    at("nonResourceURLs"),
-                    &rule["nonResourceURLs"],
-                    wrong,
-                ));
+                errors.push(FieldError::invalid(at("nonResourceURLs"), &rule["nonResourceURLs"], wrong));
             }
             continue;
         }
@@ -388,11 +349,7 @@ fn role(kind: &Kind, role: &Value) -> Vec<FieldError> {
 fn binding(kind: &Kind, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let role = &new["roleRef"];
     let mut errors = Vec::new();
-    let roles: &[&str] = if kind.namespaced {
-        &["Role", "ClusterRole"]
-    } else {
-        &["ClusterRole"]
-    };
+    let roles: &[&str] = if kind.namespaced { &["Role", "ClusterRole"] } else { &["ClusterRole"] };
     if !roles.contains(&text(&role["kind"])) {
         errors.push(unsupported("roleRef.kind", &json!(text(&role["kind"])), roles));
     }
@@ -402,11 +359,7 @@ fn binding(kind: &Kind, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
     for (index, subject) in list(&new["subjects"]).iter().enumerate() {
         let kinds = ["ServiceAccount", "User", "Group"];
         if subject["kind"].is_string() && !kinds.contains(&text(&subject["kind"])) {
-            errors.push(unsupported(
-                format!("subjects[{index}].kind"),
-                &subject["kind"],
-                &kinds,
-            ));
+            errors.push(unsupported(format!("subjects[{index}].kind"), &subject["kind"], &kinds));
         }
         // The server asks this of cluster-wide bindings alone.
         let homeless = subject["kind"] == "ServiceAccount" && text(&subject["namespace"]).is_empty();
@@ -426,11 +379,7 @@ fn webhooks(configuration: &Value) -> Vec<FieldError> {
     for (index, webhook) in list(&configuration["webhooks"]).iter().enumerate() {
         let at = |field: &str| format!("webhooks[{index}].{field}");
         if webhook["name"].is_string()
-            && text(&webhook["name"])
-                .split('.')
-                .filter(|s| !s.is_empty())
-                .count()
-                < 3
+            && text(&webhook["name"]).split('.').filter(|s| !s.is_empty()).count() < 3
         {
             let wrong = "should be a domain with at least three segments separated by dots";
             errors.push(FieldError::invalid(at("name"), &webhook["name"], wrong));
@@ -443,18 +392,11 @@ fn webhooks(configuration: &Value) -> Vec<FieldError> {
             }
             _ => {
                 let supported = ["None", "NoneOnDryRun"];
-                errors.push(unsupported(
-                    at("sideEffects"),
-                    &webhook["sideEffects"],
-                    &supported,
-                ));
+                errors.push(unsupported(at("sideEffects"), &webhook["sideEffects"], &supported));
             }
         }
         let timeout = &webhook["timeoutSeconds"];
-        if timeout
-            .as_i64()
-            .is_some_and(|seconds| !(1..=30).contains(&seconds))
-        {
+        if timeout.as_i64().is_some_and(|seconds| !(1..=30).contains(&seconds)) {
             let wrong = "the timeout value must be between 1 and 30 seconds";
             errors.push(FieldError::invalid(at("timeoutSeconds"), timeout, wrong));
         }
@@ -462,9 +404,8 @@ fn webhooks(configuration: &Value) -> Vec<FieldError> {
         if client["url"].is_string() == client["service"].is_object() {
             let why = "exactly one of url or service is required";
             errors.push(FieldError::required(at("clientConfig"), why));
-        } else if let Some((scheme, _)) = text(&client["url"])
-            .split_once("://")
-            .filter(|(s, _)| *s != "https")
+        } else if let Some((scheme, _)) =
+            text(&client["url"]).split_once("://").filter(|(s, _)| *s != "https")
         {
             let wrong = "'https' is the only allowed URL scheme; desired format: https://host[/path]";
             errors.push(FieldError::invalid(at("clientConfig.url"), &json!(scheme), wrong));
@@ -509,10 +450,9 @@ fn node(new: &Value, old: Option<&Value>) -> Vec<FieldError> {
             errors.push(FieldError::of(FieldErrorKind::Duplicate, field, shown, wrong));
         }
     }
-    for (field, shown, name) in [
-        ("podCIDR", "podCIDRs", "podCIDR"),
-        ("providerID", "providerID", "providerID"),
-    ] {
+    for (field, shown, name) in
+        [("podCIDR", "podCIDRs", "podCIDR"), ("providerID", "providerID", "providerID")]
+    {
         let was = old.map_or("", |old| text(&old["spec"][field]));
         if !was.is_empty() && new["spec"][field] != was {
             let why = format!("node updates may not change {name} except from \"\" to valid");

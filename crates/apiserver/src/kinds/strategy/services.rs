@@ -61,23 +61,14 @@ pub fn keep_allocated(new: &mut Value, old: &Value) {
     if get(spec, "type") == "ExternalName" || was["type"] == "ExternalName" {
         return;
     }
-    for field in [
-        "clusterIP",
-        "clusterIPs",
-        "ipFamilies",
-        "ipFamilyPolicy",
-        "healthCheckNodePort",
-    ] {
+    for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "healthCheckNodePort"] {
         if !was[field].is_null() {
             default(spec, field, was[field].clone());
         }
     }
     for port in each(spec, "ports") {
         let same = |p: &&Value| p["port"] == *get(port, "port") && p["protocol"] == *get(port, "protocol");
-        let outside = list(&was["ports"])
-            .iter()
-            .find(same)
-            .map_or(&Value::Null, |p| &p["nodePort"]);
+        let outside = list(&was["ports"]).iter().find(same).map_or(&Value::Null, |p| &p["nodePort"]);
         if !outside.is_null() {
             default(port, "nodePort", outside.clone());
         }
@@ -124,11 +115,7 @@ pub fn validate(new: &Value, old: Option<&Value>) -> Vec<FieldError> {
         let had = text(&old["spec"]["clusterIP"]);
         if !had.is_empty() && had != address {
             let shown = json!([address]);
-            errors.push(FieldError::invalid(
-                "spec.clusterIPs[0]",
-                &shown,
-                "may not change once set",
-            ));
+            errors.push(FieldError::invalid("spec.clusterIPs[0]", &shown, "may not change once set"));
         }
     }
     errors

@@ -17,10 +17,7 @@ fn operations_do_what_the_real_server_does() {
         (json!(null), same()),
         (json!([]), same()),
         // Missing and null are one to `test`, and to `replace` missing is as good as there.
-        (
-            json!([{"op": "test", "path": "/data/nope", "value": null}]),
-            same(),
-        ),
+        (json!([{"op": "test", "path": "/data/nope", "value": null}]), same()),
         (json!([{"op": "test", "path": "/data/nope"}]), same()),
         (json!([{"op": "test", "path": "/data/n", "value": null}]), same()),
         (json!([{"op": "test", "path": "/data/x", "value": "1"}]), same()),
@@ -29,68 +26,29 @@ fn operations_do_what_the_real_server_does() {
         (json!([{"op": "test", "path": "/nope/x", "value": null}]), None),
         (json!([{"op": "test", "path": "/list/-1", "value": 3}]), same()),
         (json!([{"op": "test", "path": "", "value": target}]), same()),
-        (
-            json!([{"op": "replace", "path": "/data/n", "value": "q"}]),
-            with("/data/n", json!("q")),
-        ),
-        (
-            json!([{"op": "replace", "path": "/data", "value": {}}]),
-            with("/data", json!({})),
-        ),
+        (json!([{"op": "replace", "path": "/data/n", "value": "q"}]), with("/data/n", json!("q"))),
+        (json!([{"op": "replace", "path": "/data", "value": {}}]), with("/data", json!({}))),
         (json!([{"op": "replace", "path": "/list/3", "value": 1}]), None),
         (json!([{"op": "replace", "path": "/list/-", "value": 1}]), None),
-        (
-            json!([{"op": "replace", "path": "", "value": {"a": 1}}]),
-            Some(json!({"a": 1})),
-        ),
+        (json!([{"op": "replace", "path": "", "value": {"a": 1}}]), Some(json!({"a": 1}))),
         (json!([{"op": "replace", "path": "", "value": 3}]), None),
         (json!([{"op": "add", "path": "", "value": {}}]), None),
-        (
-            json!([{"op": "add", "path": "/list/-", "value": 4}]),
-            with("/list", json!([1, 2, 3, 4])),
-        ),
-        (
-            json!([{"op": "add", "path": "/list/-1", "value": 4}]),
-            with("/list", json!([1, 2, 3, 4])),
-        ),
-        (
-            json!([{"op": "add", "path": "/list/-2", "value": 4}]),
-            with("/list", json!([1, 2, 4, 3])),
-        ),
-        (
-            json!([{"op": "add", "path": "/list/3", "value": 4}]),
-            with("/list", json!([1, 2, 3, 4])),
-        ),
+        (json!([{"op": "add", "path": "/list/-", "value": 4}]), with("/list", json!([1, 2, 3, 4]))),
+        (json!([{"op": "add", "path": "/list/-1", "value": 4}]), with("/list", json!([1, 2, 3, 4]))),
+        (json!([{"op": "add", "path": "/list/-2", "value": 4}]), with("/list", json!([1, 2, 4, 3]))),
+        (json!([{"op": "add", "path": "/list/3", "value": 4}]), with("/list", json!([1, 2, 3, 4]))),
         (json!([{"op": "add", "path": "/list/4", "value": 4}]), None),
         (json!([{"op": "add", "path": "/list/x", "value": 4}]), None),
-        (
-            json!([{"op": "add", "path": "ignored/list/0", "value": 0}]),
-            with("/list", json!([0, 1, 2, 3])),
-        ),
+        (json!([{"op": "add", "path": "ignored/list/0", "value": 0}]), with("/list", json!([0, 1, 2, 3]))),
         (json!([{"op": "add", "path": "/data/x/y", "value": 0}]), None),
-        (
-            json!([{"op": "replace", "path": "/data/a~1b~0", "value": 2}]),
-            with("/data/a~1b~0", json!(2)),
-        ),
-        (
-            json!([{"op": "remove", "path": "/list/-3"}]),
-            with("/list", json!([2, 3])),
-        ),
+        (json!([{"op": "replace", "path": "/data/a~1b~0", "value": 2}]), with("/data/a~1b~0", json!(2))),
+        (json!([{"op": "remove", "path": "/list/-3"}]), with("/list", json!([2, 3]))),
         (json!([{"op": "remove", "path": "/data/nope"}]), None),
         (json!([{"op": "remove", "path": "/list/3"}]), None),
-        (
-            json!([{"op": "move", "from": "/list/0", "path": "/list/-"}]),
-            with("/list", json!([2, 3, 1])),
-        ),
+        (json!([{"op": "move", "from": "/list/0", "path": "/list/-"}]), with("/list", json!([2, 3, 1]))),
         (json!([{"op": "move", "from": "/nope", "path": "/a"}]), None),
-        (
-            json!([{"op": "copy", "from": "/list/0", "path": "/data/n"}]),
-            with("/data/n", json!(1)),
-        ),
-        (
-            json!([{"op": "copy", "from": "/data/nope", "path": "/data/x"}]),
-            with("/data/x", json!(null)),
-        ),
+        (json!([{"op": "copy", "from": "/list/0", "path": "/data/n"}]), with("/data/n", json!(1))),
+        (json!([{"op": "copy", "from": "/data/nope", "path": "/data/x"}]), with("/data/x", json!(null))),
         (json!([{"op": "frob", "path": "/a"}]), None),
         (json!([{"op": "add"}]), None),
         (json!([null]), None),
@@ -109,20 +67,14 @@ fn malformed_patches_are_named() {
         (json!({}), "object into Go value of type []handlers.jsonPatchOp"),
         (json!("s"), "string into Go value of type []handlers.jsonPatchOp"),
         (json!([1]), "number into Go value of type handlers.jsonPatchOp"),
-        (
-            json!([{"op": 1}]),
-            "number into Go struct field jsonPatchOp.op of type string",
-        ),
+        (json!([{"op": 1}]), "number into Go struct field jsonPatchOp.op of type string"),
     ] {
         let error = json(&json!({}), &patch).unwrap_err();
         let expected = format!("error decoding patch: json: cannot unmarshal {message}");
         assert_eq!((error.code, error.message), (400, expected));
     }
     let patch = json!([{"op": "test", "bogus": 1}]);
-    assert_eq!(
-        unknown_members(&patch),
-        ["json patch unknown field \"[0].bogus\""]
-    );
+    assert_eq!(unknown_members(&patch), ["json patch unknown field \"[0].bogus\""]);
 }
 
 #[test]
@@ -132,10 +84,7 @@ fn a_patch_cannot_grow_without_bound() {
 
     let double = json!({"op": "copy", "from": "/a", "path": "/a/-"});
     let patch = Value::from(vec![double; 64]);
-    assert_eq!(
-        json(&json!({"a": [[1, 2], [3, 4]]}), &patch),
-        Err(does_not_apply())
-    );
+    assert_eq!(json(&json!({"a": [[1, 2], [3, 4]]}), &patch), Err(does_not_apply()));
 
     let deeper = json!({"op": "copy", "from": "/a", "path": "/a/a"});
     let patch = Value::from(vec![deeper; 2 * MAX_DEPTH]);

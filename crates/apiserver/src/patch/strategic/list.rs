@@ -24,10 +24,7 @@ pub(super) fn merge_list(
     }
     if !same_type(&original, &patch)?.is_object() {
         if deleting {
-            return Ok(original
-                .into_iter()
-                .filter(|value| !patch.contains(value))
-                .collect());
+            return Ok(original.into_iter().filter(|value| !patch.contains(value)).collect());
         }
         let mut merged: Vec<Value> = Vec::with_capacity(original.len() + patch.len());
         for value in original.iter().chain(&patch) {
@@ -38,9 +35,7 @@ pub(super) fn merge_list(
         return Ok(ordered(merged, &patch, &original, None));
     }
     let Some(key) = merge_key else {
-        return Err(Error::Other(
-            "cannot merge lists without merge key for struct".to_owned(),
-        ));
+        return Err(Error::Other("cannot merge lists without merge key for struct".to_owned()));
     };
     let (original, patch) = apply_directives(original, patch, key)?;
     let mut merged = original.clone();
@@ -81,9 +76,7 @@ fn apply_directives(
             }
             Some("replace") => replace = true,
             Some("merge") => {
-                return Err(Error::Other(
-                    "merging lists cannot yet be specified in the patch".to_owned(),
-                ));
+                return Err(Error::Other("merging lists cannot yet be specified in the patch".to_owned()));
             }
             _ => return Err(Error::directive(directive, &map)),
         }
@@ -101,11 +94,7 @@ pub(super) fn set_element_orders(
     patch: &mut JsonMap,
     schema: Option<&Schema>,
 ) -> Result<(), Error> {
-    let directives: Vec<String> = patch
-        .keys()
-        .filter(|key| key.starts_with(ORDER))
-        .cloned()
-        .collect();
+    let directives: Vec<String> = patch.keys().filter(|key| key.starts_with(ORDER)).cloned().collect();
     for directive in directives {
         let order = match patch.remove(&directive) {
             Some(Value::Array(order)) => order,
@@ -129,10 +118,7 @@ pub(super) fn set_element_orders(
             }
             (None, Some(changes)) => {
                 same_type(&changes, &[])?;
-                changes
-                    .into_iter()
-                    .filter_map(super::without_directives)
-                    .collect()
+                changes.into_iter().filter_map(super::without_directives).collect()
             }
             (Some(live), Some(changes)) => {
                 same_type(&live, &changes)?;
@@ -147,10 +133,7 @@ pub(super) fn set_element_orders(
             all_have_key(&merged, key)?;
             all_have_key(&order, key)?;
         }
-        original.insert(
-            name.to_owned(),
-            Value::Array(ordered(merged, &order, &server_order, key)),
-        );
+        original.insert(name.to_owned(), Value::Array(ordered(merged, &order, &server_order, key)));
     }
     Ok(())
 }
@@ -206,9 +189,8 @@ fn ordered(
         let wanted = identity(value, key);
         order.iter().position(|other| identity(other, key) == wanted)
     };
-    let (mut patched, mut server): (Vec<_>, Vec<_>) = merged
-        .into_iter()
-        .partition(|value| rank(patch_order, value).is_some());
+    let (mut patched, mut server): (Vec<_>, Vec<_>) =
+        merged.into_iter().partition(|value| rank(patch_order, value).is_some());
     patched.sort_by_cached_key(|value| rank(patch_order, value));
     server.sort_by_cached_key(|value| rank(server_order, value).unwrap_or(usize::MAX));
 
@@ -240,9 +222,7 @@ fn same_type<'a>(original: &'a [Value], patch: &'a [Value]) -> Result<&'a Value,
     }
     if values.any(|value| go_type(value) != go_type(first)) {
         let lists = format!("[{} {}]", go_list(original), go_list(patch));
-        return Err(Error::Other(format!(
-            "list element types are not identical: {lists}"
-        )));
+        return Err(Error::Other(format!("list element types are not identical: {lists}")));
     }
     Ok(first)
 }

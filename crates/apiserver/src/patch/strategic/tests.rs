@@ -8,23 +8,14 @@ use crate::body::testing::any_json;
 use crate::schema::Node;
 
 fn object(fields: &[(&str, Schema)]) -> Schema {
-    let fields = fields
-        .iter()
-        .map(|(name, schema)| ((*name).to_owned(), Node::from(schema.clone())));
-    Schema {
-        properties: fields.collect(),
-        ..Schema::default()
-    }
+    let fields = fields.iter().map(|(name, schema)| ((*name).to_owned(), Node::from(schema.clone())));
+    Schema { properties: fields.collect(), ..Schema::default() }
 }
 
 fn merging(key: Option<&str>, element: Schema) -> Schema {
     Schema {
         items: Some(Box::new(element.into())),
-        patch: PatchStrategy {
-            merge_key: key.map(str::to_owned),
-            merge: true,
-            ..PatchStrategy::default()
-        },
+        patch: PatchStrategy { merge_key: key.map(str::to_owned), merge: true, ..PatchStrategy::default() },
         ..Schema::default()
     }
 }
@@ -47,10 +38,7 @@ fn deployment() -> Schema {
         ("finalizers", merging(None, Schema::default())),
         ("ownerReferences", merging(Some("uid"), Schema::default())),
     ]);
-    object(&[
-        ("metadata", metadata),
-        ("spec", object(&[("template", object(&[("spec", pod)]))])),
-    ])
+    object(&[("metadata", metadata), ("spec", object(&[("template", object(&[("spec", pod)]))]))])
 }
 
 /// Empty lists and maps are not written back by a typed server, save where being there is the meaning.
@@ -68,7 +56,8 @@ fn normal(value: &Value) -> Value {
 
 #[test]
 fn a_map_may_be_replaced_as_a_whole() {
-    let selector = Schema { patch: PatchStrategy { replace: true, ..PatchStrategy::default() }, ..Schema::default() };
+    let selector =
+        Schema { patch: PatchStrategy { replace: true, ..PatchStrategy::default() }, ..Schema::default() };
     let budget = object(&[("selector", selector)]);
     let patch = json!({"selector": {"matchLabels": {"c": "d"}, "matchExpressions": null}});
     let merged = strategic(&budget, &json!({"selector": {"matchLabels": {"a": "b"}}}), &patch).unwrap();
@@ -96,21 +85,9 @@ fn patches_do_what_the_real_server_does() {
 fn malformed_patches_are_named() {
     let target = json!({"metadata": {"finalizers": ["x/z", "x/w"]}, "data": {"a": "1"}});
     for (patch, code, message) in [
-        (
-            json!([]),
-            400,
-            "json: cannot unmarshal array into Go value of type map[string]interface {}",
-        ),
-        (
-            json!(3),
-            400,
-            "json: cannot unmarshal number into Go value of type map[string]interface {}",
-        ),
-        (
-            json!({"data": {"$patch": "frob"}}),
-            500,
-            "unknown patch type: frob in map: map[$patch:frob]",
-        ),
+        (json!([]), 400, "json: cannot unmarshal array into Go value of type map[string]interface {}"),
+        (json!(3), 400, "json: cannot unmarshal number into Go value of type map[string]interface {}"),
+        (json!({"data": {"$patch": "frob"}}), 500, "unknown patch type: frob in map: map[$patch:frob]"),
         (
             json!({"metadata": {"$setElementOrder/finalizers": 3}}),
             500,
@@ -149,16 +126,10 @@ fn malformed_patches_are_named() {
 
 #[test]
 fn directives_on_absent_fields_vanish() {
-    for patch in [
-        json!(null),
-        json!({"data": {"$patch": "frob"}}),
-        json!({"data": {"$patch": "merge", "q": "1"}}),
-    ] {
-        assert_eq!(
-            strategic(&deployment(), &json!({"a": 1}), &patch).unwrap(),
-            json!({"a": 1}),
-            "{patch}"
-        );
+    for patch in
+        [json!(null), json!({"data": {"$patch": "frob"}}), json!({"data": {"$patch": "merge", "q": "1"}})]
+    {
+        assert_eq!(strategic(&deployment(), &json!({"a": 1}), &patch).unwrap(), json!({"a": 1}), "{patch}");
     }
 }
 

@@ -8,10 +8,7 @@ use crate::kinds::{Custom, Traits};
 use crate::schema::{Node, Schema};
 
 fn kind(name: &str, fields: &[&str]) -> Kind {
-    let boolean = Schema {
-        kind: Type::Boolean,
-        ..Schema::default()
-    };
+    let boolean = Schema { kind: Type::Boolean, ..Schema::default() };
     let holding = |name: &str, schema: Schema| Schema {
         properties: [(name.to_owned(), Node::from(schema))].into(),
         ..Schema::default()
@@ -47,7 +44,7 @@ fn custom(mut kind: Kind, namespaced: bool) -> Kind {
         default_on_read: false,
         raw_schema: Arc::default(),
         deprecation_warning: None,
-            storage_schema: None,
+        storage_schema: None,
         terminating: false,
     });
     kind
@@ -69,20 +66,11 @@ fn matches_as_upstream() {
         ("spec.unschedulable=", false),
         ("spec.unschedulable!=true", true),
     ] {
-        assert_eq!(
-            FieldSelector::parse(&node, text).unwrap().matches(&object),
-            expected,
-            "{text}"
-        );
+        assert_eq!(FieldSelector::parse(&node, text).unwrap().matches(&object), expected, "{text}");
     }
     let exact = FieldSelector::parse(&node, "metadata.namespace=x,metadata.name=n").unwrap();
     assert_eq!(exact.exact_name(), Some("n"));
-    assert_eq!(
-        FieldSelector::parse(&node, "metadata.name!=n")
-            .unwrap()
-            .exact_name(),
-        None
-    );
+    assert_eq!(FieldSelector::parse(&node, "metadata.name!=n").unwrap().exact_name(), None);
 
     let event = kind("Event", &["source"]);
     let source = FieldSelector::parse(&event, "source=kubelet").unwrap();
@@ -103,37 +91,13 @@ fn errors_read_as_upstream() {
             "a=b",
             "\"a\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"",
         ),
-        (
-            &plain,
-            "=a",
-            "\"\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"",
-        ),
-        (
-            &plain,
-            "metadata.name=a\\x",
-            "invalid field selector: invalid escape sequence: \\x",
-        ),
-        (
-            &plain,
-            "metadata.name=a\\",
-            "invalid field selector: invalid escape sequence: \\",
-        ),
-        (
-            &plain,
-            "metadata.name=a=b",
-            "invalid field selector: unescaped character in value: 61",
-        ),
+        (&plain, "=a", "\"\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\""),
+        (&plain, "metadata.name=a\\x", "invalid field selector: invalid escape sequence: \\x"),
+        (&plain, "metadata.name=a\\", "invalid field selector: invalid escape sequence: \\"),
+        (&plain, "metadata.name=a=b", "invalid field selector: unescaped character in value: 61"),
         (&selectable, "foo=1", "field label not supported: foo"),
-        (
-            &cluster_custom,
-            "spec.size=1",
-            "field label not supported: spec.size",
-        ),
-        (
-            &cluster_custom,
-            "metadata.namespace=a",
-            "field label not supported: metadata.namespace",
-        ),
+        (&cluster_custom, "spec.size=1", "field label not supported: spec.size"),
+        (&cluster_custom, "metadata.namespace=a", "field label not supported: metadata.namespace"),
     ] {
         let found = FieldSelector::parse(kind, text).unwrap_err();
         assert_eq!((found.code, found.message.as_str()), (400, error), "{text}");

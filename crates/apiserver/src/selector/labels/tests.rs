@@ -4,10 +4,7 @@ use serde_json::json;
 use super::*;
 
 fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-    pairs
-        .iter()
-        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
-        .collect()
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
 #[test]
@@ -60,14 +57,8 @@ fn errors_read_as_upstream() {
         ("a=(b", "found '(', expected: identifier"),
         ("a><b", "found '<', expected: identifier"),
         ("a===b", "found '=', expected: identifier"),
-        (
-            "a>x",
-            "values[0]: Invalid value: \"x\": for 'Gt', 'Lt' operators, the value must be an integer",
-        ),
-        (
-            "/z",
-            "<nil>: Invalid value: \"/z\": prefix part must be non-empty",
-        ),
+        ("a>x", "values[0]: Invalid value: \"x\": for 'Gt', 'Lt' operators, the value must be an integer"),
+        ("/z", "<nil>: Invalid value: \"/z\": prefix part must be non-empty"),
     ];
     let requirement =
         requirement.map(|(text, error)| (text, format!("unable to parse requirement: {error}")));
@@ -80,10 +71,7 @@ fn errors_read_as_upstream() {
         ("a=b)", "found ')', expected: ',' or 'end of string'"),
         ("!a=b", "found '=', expected: ',' or 'end of string'"),
     ];
-    for (text, error) in requirement
-        .into_iter()
-        .chain(whole.map(|(text, error)| (text, error.to_owned())))
-    {
+    for (text, error) in requirement.into_iter().chain(whole.map(|(text, error)| (text, error.to_owned()))) {
         let found = LabelSelector::parse(text).unwrap_err();
         assert_eq!((found.code, found.message), (400, error), "{text}");
     }
@@ -92,28 +80,16 @@ fn errors_read_as_upstream() {
             "-a=b",
             "<nil>: Invalid value: \"-a\": name part must consist of alphanumeric characters, '-', '_' or '.', and must start",
         ),
-        (
-            "x/y/z=1",
-            "<nil>: Invalid value: \"x/y/z\": a valid label key must consist of",
-        ),
+        ("x/y/z=1", "<nil>: Invalid value: \"x/y/z\": a valid label key must consist of"),
         (
             "A_/z",
             "<nil>: Invalid value: \"A_/z\": prefix part a lowercase RFC 1123 subdomain must consist of",
         ),
-        (
-            "a=-b",
-            "values[0][a]: Invalid value: \"-b\": a valid label must be an empty string or consist of",
-        ),
-        (
-            "a in (b,-c,d-)",
-            "[values[0][a]: Invalid value: \"-c\": a valid label must be",
-        ),
+        ("a=-b", "values[0][a]: Invalid value: \"-b\": a valid label must be an empty string or consist of"),
+        ("a in (b,-c,d-)", "[values[0][a]: Invalid value: \"-c\": a valid label must be"),
     ] {
         let found = LabelSelector::parse(text).unwrap_err().message;
-        assert!(
-            found.starts_with(&format!("unable to parse requirement: {part}")),
-            "{found}"
-        );
+        assert!(found.starts_with(&format!("unable to parse requirement: {part}")), "{found}");
     }
 }
 
@@ -130,10 +106,7 @@ fn reads_selector_objects() {
     assert!(LabelSelector::from_object(&json!({})).unwrap().is_everything());
     assert!(LabelSelector::from_object(&json!(null)).unwrap().is_everything());
     for (expression, error) in [
-        (
-            json!({"key": "a", "operator": "Is"}),
-            "\"Is\" is not a valid label selector operator",
-        ),
+        (json!({"key": "a", "operator": "Is"}), "\"Is\" is not a valid label selector operator"),
         (
             json!({"key": "a", "operator": "In"}),
             "values: Invalid value: null: for 'in', 'notin' operators, values set can't be empty",
