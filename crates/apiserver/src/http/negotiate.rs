@@ -58,7 +58,7 @@ struct Media<'a> {
 impl<'a> Media<'a> {
     fn parse(entry: &'a str) -> Option<Self> {
         let mut parts = entry.split(';').map(str::trim);
-        if !matches!(parts.next(), Some("application/json" | "application/*" | "*/*")) {
+        if !matches!(parts.next(), Some("application/json" | "*/*")) {
             return None;
         }
         let mut media = Self { form: "", version: "" };

@@ -28,7 +28,7 @@ static ADDRESS: LazyLock<Regex> = LazyLock::new(|| pattern(r"127\.0\.0\.1:\d+"))
 static HASH: LazyLock<Regex> = LazyLock::new(|| pattern(r"hash=[0-9A-F]+"));
 /// Numbers that are versions, by what stands before them in a message.
 static VERSION: LazyLock<Regex> =
-    LazyLock::new(|| pattern(r"(?i)((?:resource ?version|current)[^0-9,]{1,20}|\()(\d+)\b"));
+    LazyLock::new(|| pattern(r"(?i)((?:resource ?version|current)[^0-9,]{1,20}|\()(\d+)\b(-?)"));
 static QUOTED_OBJECT: LazyLock<Regex> = LazyLock::new(|| pattern(r#""\{\\"apiVersion\\":.*\}""#));
 
 #[derive(Default)]
@@ -125,7 +125,11 @@ impl Tokens {
         }
         if place[0] == "message" {
             text = VERSION
-                .replace_all(&text, |found: &Captures| format!("{}{}", &found[1], self.mentioned(&found[2])))
+                .replace_all(&text, |found: &Captures| match &found[3] {
+                    "" => format!("{}{}", &found[1], self.mentioned(&found[2])),
+                    // A uid may begin with digits alone.
+                    _ => found[0].to_owned(),
+                })
                 .into_owned();
         }
         let text = UID.replace_all(&text, |uid: &Captures| {
