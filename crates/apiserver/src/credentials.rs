@@ -17,7 +17,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig, crypto::ri
 
 use crate::StartError;
 
-const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+const YEAR: Duration = Duration::from_hours(8760);
 const NAMES: [&str; 4] = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"];
 
 pub(crate) struct Credentials {

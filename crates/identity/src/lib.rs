@@ -16,7 +16,7 @@ mod file;
 pub use file::write_private;
 
 /// Clocks differ: a certificate is valid from a little before it was made.
-const SKEW: Duration = Duration::from_secs(300);
+const SKEW: Duration = Duration::from_mins(5);
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {

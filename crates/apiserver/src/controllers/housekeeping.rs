@@ -10,8 +10,8 @@ use crate::object;
 use crate::registry::{DeleteOptions, Registry};
 use crate::status::ApiResult;
 
-const EVENT_LIFE: Duration = Duration::from_secs(3600);
-const SWEEP_EVERY: Duration = Duration::from_secs(60);
+const EVENT_LIFE: Duration = Duration::from_hours(1);
+const SWEEP_EVERY: Duration = Duration::from_mins(1);
 
 /// The namespaces that Kubernetes always has, and the API's own service.
 pub(crate) async fn bootstrap(registry: &Registry) -> ApiResult<()> {

@@ -60,7 +60,7 @@ impl Options {
                 let error = FieldError::invalid("propagationPolicy", &json!(propagation), detail);
                 return Err(ApiError::invalid("meta.k8s.io", "DeleteOptions", "", vec![error]));
             }
-            propagation = if orphan { "Orphan" } else { "Background" }.to_owned();
+            propagation.push_str(if orphan { "Orphan" } else { "Background" });
         }
         if !matches!(propagation.as_str(), "" | "Background" | "Foreground" | "Orphan") {
             let supported = ["Foreground", "Background", "Orphan", "nil"].map(str::to_owned);

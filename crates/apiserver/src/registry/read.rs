@@ -64,7 +64,7 @@ struct Continue {
 }
 
 impl Continue {
-    fn encode(rv: u64, start: String) -> String {
+    fn encode(rv: u64, start: &str) -> String {
         let token = json!({ "v": "meta.k8s.io/v1", "rv": rv, "start": start });
         URL_SAFE_NO_PAD.encode(token.to_string())
     }
@@ -164,7 +164,7 @@ impl Registry {
             meta["continue"] = "".into();
         }
         if let Some(next) = next {
-            meta["continue"] = Continue::encode(view.revision, next.key.to_string()).into();
+            meta["continue"] = Continue::encode(view.revision, &next.key).into();
             if selection.labels.is_everything() && selection.fields.is_everything() {
                 meta["remainingItemCount"] = (rest.count() + 1).into();
             }

@@ -22,7 +22,7 @@ use crate::status::{ApiError, ApiResult, FieldError};
 use crate::store::{Change, Event, Feed, Store, Stored};
 use crate::table::{self, IncludeObject};
 
-const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+const BOOKMARK_EVERY: Duration = Duration::from_mins(1);
 /// Events or objects that go out as one piece.
 const PIECE: usize = 256;
 

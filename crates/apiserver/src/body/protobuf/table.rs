@@ -46,7 +46,7 @@ impl Table {
                     }
                 }
                 Some(name) => {
-                    drop(table.messages.insert(name, Message(words.filter_map(Field::parse).collect())))
+                    drop(table.messages.insert(name, Message(words.filter_map(Field::parse).collect())));
                 }
                 None => {}
             }
