@@ -14,9 +14,8 @@ use path::Path;
 
 mod path;
 
-const NAME_DESCRIPTION: &str = "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a client to request the generation of an appropriate name automatically. Name is primarily intended for creation idempotence and configuration definition. Cannot be updated. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names";
-
-const AGE_DESCRIPTION: &str = "CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed to be set in happens-before order across separate operations. Clients may not set this value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
+const NAME_DESCRIPTION: &str = "The object's name";
+const AGE_DESCRIPTION: &str = "Time since creation";
 
 /// How much of each object a row carries.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -133,9 +132,7 @@ fn columns_of(kind: &Kind) -> Vec<Column> {
 
 fn definition(column: &Column) -> Value {
     let description = match column.description.as_str() {
-        "" if column.format == "name" => NAME_DESCRIPTION.to_owned(),
-        "" if column.path.is_empty() => AGE_DESCRIPTION.to_owned(),
-        "" => format!("Custom resource definition column (in JSONPath format): {}", column.path),
+        "" => format!("The value at {}", column.path),
         given => given.to_owned(),
     };
     json!({
