@@ -119,26 +119,6 @@ fn both_event_apis_share_their_place() {
     assert_eq!(old.storage_api_version, new.storage_api_version);
 }
 
-/// `cargo test --release -p apiserver --lib kinds -- --ignored --nocapture cost`
-#[test]
-#[ignore = "a measurement"]
-fn cost_of_the_definitions() {
-    let resident = || {
-        let status = std::fs::read_to_string("/proc/self/status").unwrap();
-        let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
-        line.to_owned()
-    };
-    println!("before: {}", resident());
-    let start = std::time::Instant::now();
-    definitions::get("");
-    println!("schemas: {:?}, {}", start.elapsed(), resident());
-    let start = std::time::Instant::now();
-    let raw = raw_definitions();
-    println!("raw: {} definitions, {:?}, {}", raw.len(), start.elapsed(), resident());
-    drop(raw);
-    println!("after: {}", resident());
-}
-
 /// What a real server (v1.36.4) made of objects: `created` and `refused` by it, and printed in `scenes`.
 fn recorded() -> Value {
     serde_json::from_str(include_str!("testdata/recorded.json")).unwrap()

@@ -22,6 +22,7 @@ mod finalizers;
 mod gc;
 mod leases;
 mod namespaces;
+mod own_kinds;
 mod patch;
 mod selectors;
 mod watch;
