@@ -1,0 +1,18 @@
+//! Which addresses there are, which are free, and who may have one.
+//!
+//! Everything here is a function of values: no I/O, no clock, no state between calls. Ranges are intervals and are never
+//! walked address by address, so a /8 and a /64 are judged as fast as a /30. Those who admit a network and those who give
+//! its addresses ask the same code, so what was admitted can be given.
+
+mod interval;
+mod network;
+mod set;
+pub mod text;
+
+#[cfg(test)]
+mod naive;
+
+pub use interval::{Family, Interval};
+pub use network::Network;
+pub use set::AddressSet;
+pub use text::TextError;
