@@ -6,6 +6,7 @@
 
 mod interval;
 mod network;
+pub mod pool;
 mod set;
 pub mod text;
 
@@ -14,5 +15,6 @@ mod naive;
 
 pub use interval::{Family, Interval};
 pub use network::Network;
+pub use pool::{Pool, PoolRange, PoolSettings, RangeSettings};
 pub use set::AddressSet;
 pub use text::TextError;
