@@ -5,9 +5,11 @@
 //! its addresses ask the same code, so what was admitted can be given.
 
 pub mod decision;
+pub mod headroom;
 mod interval;
 pub mod ledger;
 mod network;
+pub mod overlap;
 pub mod pool;
 mod set;
 pub mod text;
