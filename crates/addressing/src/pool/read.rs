@@ -159,9 +159,7 @@ impl Reader<'_> {
             {
                 self.findings.warn(self.field(*key), Rule::Overridden);
             }
-            // An end before the start was told with the text.
-            let last = Some(last).filter(|last| first <= *last);
-            self.bounds(usable, (Key::Range, Some(first)), (Key::Range, last))
+            self.bounds(usable, (Key::Range, Some(first)), (Key::Range, Some(last)))
         } else {
             self.bounds(usable, (Key::RangeStart, start), (Key::RangeEnd, end))
         };

@@ -24,6 +24,7 @@ fn the_defaults_are_those_of_whereabouts() {
         (one("10.1.0.0/24", "", "", &[], ""), "10.1.0.1-10.1.0.254", vec![]),
         (one("10.1.0.0/29", "", "", &[], "10.1.0.1"), "10.1.0.2-10.1.0.6", vec![]),
         (one("10.1.0.0/24", "10.1.0.10", "10.1.0.12", &[], ""), "10.1.0.10-10.1.0.12", vec![]),
+        (one("10.1.0.10-10.1.0.10/24", "", "", &[], ""), "10.1.0.10", vec![]),
         (one("10.1.0.10-10.1.0.12/24", "", "", &["10.1.0.11"], ""), "10.1.0.10, 10.1.0.12", vec![]),
         (one("fd00::/64", "fd00::10", "fd00::1f", &["fd00::18/125"], ""), "fd00::10/125", vec![]),
         (
@@ -43,6 +44,7 @@ fn the_defaults_are_those_of_whereabouts() {
             vec![
                 r#"range: "10.1.0.5-10.1.0.3/29" ends before it begins"#,
                 "range_start: is ignored: range itself says where it starts and ends",
+                "range: 10.1.0.3 is ignored: it is not one of the usable addresses 10.1.0.5-10.1.0.6",
                 "gateway: 10.1.0.7 is the lowest or the highest address of 10.1.0.0/29, which no host can have",
             ],
         ),
@@ -160,19 +162,33 @@ fn walked(
 proptest! {
     #[test]
     fn a_range_gives_what_whereabouts_gives_but_the_gateway(
-        window in naive::window(),
-        (start, end, gateway) in (prop::option::of(naive::address()), prop::option::of(naive::address()), prop::option::of(naive::address())),
+        (window, start, end) in naive::window().prop_flat_map(|window| {
+            let end = || prop::option::of(prop_oneof![3 => naive::address_in(window), 1 => naive::address()]);
+            (Just(window), end(), end())
+        }),
+        in_range: bool,
+        gateway in prop::option::of(naive::address()),
         exclusions in naive::intervals(),
         addresses in prop::collection::vec(naive::address(), 8),
     ) {
         let text = |address: Option<IpAddr>| address.map(|address| address.to_string());
+        // Both ways to say where it starts and ends mean the same, where both can say it.
+        let settings = match (start, end) {
+            (Some(start), Some(end)) if in_range && window.contains(start) && window.contains(end) => PoolSettings {
+                range: Some(format!("{start}-{end}/{}", window.prefix_length())),
+                ..Default::default()
+            },
+            _ => PoolSettings {
+                range: Some(window.to_string()),
+                range_start: text(start),
+                range_end: text(end),
+                ..Default::default()
+            },
+        };
         let settings = PoolSettings {
-            range: Some(window.to_string()),
-            range_start: text(start),
-            range_end: text(end),
             exclude: exclusions.iter().map(ToString::to_string).collect(),
             gateway: text(gateway),
-            ..Default::default()
+            ..settings
         };
         let excluded: Naive = exclusions.iter().flat_map(walk).collect();
         let model = walked(window, start, end, &excluded, gateway);
