@@ -1,0 +1,54 @@
+//! Both views of the ledger stay equal, and rest ends when it should.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::naive;
+
+fn holding() -> impl Strategy<Value = Option<Holding<u8>>> {
+    let released =
+        (0..5_u64).prop_map(|second| Holding::Released(SystemTime::UNIX_EPOCH + Duration::from_secs(second)));
+    prop::option::of(prop_oneof![(0..4_u8).prop_map(Holding::Owned), released])
+}
+
+#[test]
+fn rest_lasts_its_period() {
+    let at = |second| SystemTime::UNIX_EPOCH + Duration::from_secs(second);
+    let rest = Rest { period: Duration::from_mins(1), now: at(100) };
+    assert_eq!(rest.until(at(40)), None);
+    assert_eq!(rest.until(at(41)), Some(at(101)));
+    assert_eq!(rest.until(at(100)), Some(at(160)));
+    assert_eq!(rest.until(at(500)), Some(at(560)), "a clock that is ahead");
+    assert_eq!(Rest { period: Duration::ZERO, ..rest }.until(at(100)), None);
+    assert!(Rest { period: Duration::MAX, ..rest }.until(at(0)).is_some());
+}
+
+proptest! {
+    #[test]
+    fn both_views_are_equal(
+        notes in prop::collection::vec((naive::address(), holding()), 0..60),
+        interval in naive::interval(),
+    ) {
+        let mut ledger = Ledger::default();
+        let mut model = BTreeMap::new();
+        for (address, holding) in notes {
+            if let Some(holding) = holding {
+                prop_assert_eq!(ledger.note(address, holding.clone()), model.insert(address, holding));
+            } else {
+                prop_assert_eq!(ledger.forget(address), model.remove(&address));
+            }
+        }
+        for owner in 0..4 {
+            let owned: Vec<IpAddr> = model
+                .iter()
+                .filter(|(_, holding)| **holding == Holding::Owned(owner))
+                .map(|(address, _)| *address)
+                .collect();
+            prop_assert_eq!(ledger.owned_by(&owner).collect::<Vec<_>>(), owned);
+        }
+        let within: Vec<_> = ledger.within(&interval).map(|(address, holding)| (address, holding.clone())).collect();
+        let expected: Vec<_> = model.clone().into_iter().filter(|(address, _)| interval.contains(*address)).collect();
+        prop_assert_eq!(within, expected);
+        prop_assert_eq!(model.into_iter().collect::<Ledger<u8>>(), ledger);
+    }
+}
