@@ -39,8 +39,11 @@ async fn what_users_write_is_accepted_and_what_cannot_be_is_refused() {
         },
     });
     let strict = format!("{machines}?fieldValidation=Strict");
-    let created =
-        space.http.post(&strict, &machine("a", json!({ "runStrategy": "Always", "template": template }))).await.ok();
+    let created = space
+        .http
+        .post(&strict, &machine("a", json!({ "runStrategy": "Always", "template": template })))
+        .await
+        .ok();
     // The template's metadata is the user's own: nothing of it is lost.
     assert_eq!(created["spec"]["template"]["metadata"]["labels"]["app"], "godwit");
 
