@@ -25,6 +25,7 @@
 //! something either did it or did not.
 
 mod address;
+mod announce;
 mod error;
 mod handle;
 mod link;
@@ -35,6 +36,7 @@ mod route;
 mod sysctl;
 
 pub use address::{Address, AddressState, DuplicateDetection, Readiness};
+pub use announce::Announcement;
 pub use error::{Error, Refusal, Teardown};
 pub use handle::Handle;
 pub use ipnet::IpNet;

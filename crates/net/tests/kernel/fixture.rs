@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::net::UdpSocket;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use net::{Address, DuplicateDetection, Handle, IpNet, MacAddress, Namespace, Namespaces, NewLink, Peer};
 use serde_json::Value;
@@ -91,6 +91,18 @@ pub fn ask(namespace: &Namespace, command: &str) -> Value {
 /// What `ip` says of one link.
 pub fn link(namespace: &Namespace, name: &str) -> Value {
     ask(namespace, &format!("ip -j -d -s link show dev {name}"))[0].clone()
+}
+
+/// Waits until `look` finds something.
+pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "waited 10 s in vain for {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// Sends a datagram of some bytes from one namespace to an address in another, and sees it arrive.

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test says what it expects")]
 
 mod addresses;
+mod announcements;
 mod fixture;
 mod links;
 mod making_links;
