@@ -32,6 +32,7 @@ mod link;
 mod mac;
 mod namespace;
 mod neighbour;
+mod rate;
 mod route;
 mod sysctl;
 
@@ -44,5 +45,6 @@ pub use link::{Counters, Link, LinkId, LinkKind, NewLink, Peer, Vxlan};
 pub use mac::{InvalidMac, MacAddress};
 pub use namespace::{Namespace, NamespaceGuard, Namespaces};
 pub use neighbour::{Neighbour, NeighbourState};
+pub use rate::{RateLimit, Shaper};
 pub use route::Route;
 pub use sysctl::Sysctl;

@@ -11,5 +11,6 @@ mod fixture;
 mod links;
 mod making_links;
 mod namespaces;
+mod rates;
 mod routes;
 mod settings;
