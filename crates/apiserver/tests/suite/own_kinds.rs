@@ -19,7 +19,7 @@ async fn install(space: &Space) {
     }
 }
 
-fn machine(name: &str, spec: Value) -> Value {
+fn machine(name: &str, spec: &Value) -> Value {
     json!({ "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": { "name": name }, "spec": spec })
 }
 
@@ -41,17 +41,17 @@ async fn what_users_write_is_accepted_and_what_cannot_be_is_refused() {
     let strict = format!("{machines}?fieldValidation=Strict");
     let created = space
         .http
-        .post(&strict, &machine("a", json!({ "runStrategy": "Always", "template": template })))
+        .post(&strict, &machine("a", &json!({ "runStrategy": "Always", "template": template })))
         .await
         .ok();
     // The template's metadata is the user's own: nothing of it is lost.
     assert_eq!(created["spec"]["template"]["metadata"]["labels"]["app"], "godwit");
 
-    let both = machine("b", json!({ "running": true, "runStrategy": "Always", "template": template }));
+    let both = machine("b", &json!({ "running": true, "runStrategy": "Always", "template": template }));
     let refused = space.http.post(&machines, &both).await;
     assert_eq!(refused.status, 422, "{}", refused.json());
 
-    let unknown = machine("c", json!({ "runStrategy": "Always", "template": template, "wings": 2 }));
+    let unknown = machine("c", &json!({ "runStrategy": "Always", "template": template, "wings": 2 }));
     let refused = space.http.post(&strict, &unknown).await;
     assert_eq!(refused.status, 400, "{}", refused.json());
     assert!(refused.json()["message"].as_str().unwrap().contains("spec.wings"));
