@@ -28,7 +28,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
-const HOUR: Duration = Duration::from_secs(3600);
+const HOUR: Duration = Duration::from_hours(1);
 
 /// A kubelet's TLS: a certificate of the cluster's authority, and no caller without one.
 fn kubelet_tls(authority: &Authority) -> ServerConfig {
