@@ -23,6 +23,9 @@ mod disk;
 mod feed;
 mod writer;
 
+#[cfg(test)]
+mod tests;
+
 pub use feed::{Change, Event, Feed, TooOld};
 
 pub type Place = Arc<str>;

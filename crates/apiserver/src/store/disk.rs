@@ -3,6 +3,7 @@
 //! Objects and history change in one transaction, flushed before it is reported. Never read after start.
 
 use std::collections::{HashMap, VecDeque};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -47,8 +48,12 @@ impl Disk {
             path: path.display().to_string(),
             source: Box::new(source),
         };
-        let database =
-            Database::builder().set_cache_size(CACHE_BYTES).create(path).map_err(|e| failed(e.into()))?;
+        // Secrets are among the objects: the file is its owner's alone.
+        let mut options = std::fs::OpenOptions::new();
+        let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
+        let file = file.map_err(|cause| failed(redb::Error::Io(cause)))?;
+        let database = Database::builder().set_cache_size(CACHE_BYTES).create_file(file);
+        let database = database.map_err(|cause| failed(cause.into()))?;
         let disk = Self { database };
         disk.create_tables().map_err(failed)?;
         let loaded = disk.load().map_err(|cause| match cause {
