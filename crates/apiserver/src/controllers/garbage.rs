@@ -149,6 +149,16 @@ fn storage_kind<'a>(table: &'a KindTable, place: &Place) -> Option<&'a Arc<Kind>
     table.all().find(|kind| kind.storage == *place && kind.api_version() == kind.storage_api_version)
 }
 
+/// An object as it is now, and the row under which it is written.
+fn current<'t>(
+    registry: &Registry,
+    table: &'t KindTable,
+    (place, item): &Address,
+) -> Option<(&'t Arc<Kind>, Value)> {
+    let stored = registry.store.view().get(place, item)?.value();
+    Some((storage_kind(table, place)?, stored))
+}
+
 enum Standing {
     There {
         waiting: bool,
@@ -174,18 +184,10 @@ fn standing(registry: &Registry, table: &KindTable, namespace: &str, owner: &Own
 }
 
 /// Deletes a dependent whose owners are all gone; forgets single owners that are.
-async fn settle_dependent(
-    registry: &Arc<Registry>,
-    table: &KindTable,
-    (place, item): &Address,
-) -> ApiResult<()> {
-    let Some(kind) = storage_kind(table, place) else {
+async fn settle_dependent(registry: &Arc<Registry>, table: &KindTable, address: &Address) -> ApiResult<()> {
+    let Some((kind, value)) = current(registry, table, address) else {
         return Ok(());
     };
-    let Some(stored) = registry.store.view().get(place, item).cloned() else {
-        return Ok(());
-    };
-    let value = stored.value();
     let (namespace, name) = (object::namespace(&value), object::name(&value));
     let owners = owner_references(&value);
     let (mut gone, mut remaining, mut waiting) = (Vec::new(), 0, 0);
@@ -229,15 +231,11 @@ async fn settle_owner(
     registry: &Arc<Registry>,
     table: &KindTable,
     index: &Index,
-    (place, item): &Address,
+    address: &Address,
 ) -> ApiResult<()> {
-    let Some(kind) = storage_kind(table, place) else {
+    let Some((kind, value)) = current(registry, table, address) else {
         return Ok(());
     };
-    let Some(stored) = registry.store.view().get(place, item).cloned() else {
-        return Ok(());
-    };
-    let value = stored.value();
     if !object::is_being_deleted(&value) {
         return Ok(());
     }
