@@ -152,7 +152,8 @@ impl Player {
         }
         if let Some(wanted) = &step.until {
             let wanted = fill(wanted, &self.variables);
-            let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
+            // The real garbage collector looks for new kinds every thirty seconds only.
+            let deadline = tokio::time::Instant::now() + Duration::from_secs(90);
             // Past the deadline the answer is recorded as it is, and the comparison says what is wrong with it.
             while !satisfied(&reply, &wanted) && tokio::time::Instant::now() < deadline {
                 tokio::time::sleep(Duration::from_millis(50)).await;
