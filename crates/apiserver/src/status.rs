@@ -134,8 +134,8 @@ impl ApiError {
 
     /// Server-side apply met fields of other managers; `conflicts` holds (manager text, field path).
     pub fn apply_conflict(conflicts: &[(String, String)]) -> Self {
-        let plural = if conflicts.len() == 1 { "" } else { "s" };
-        let mut message = format!("Apply failed with {} conflict{plural}: ", conflicts.len());
+        let single = conflicts.len() == 1;
+        let plural = if single { "" } else { "s" };
         // One manager is named once with its only field inline, or followed by a list of its fields.
         let mut by_manager: Vec<(&str, Vec<&str>)> = Vec::new();
         for (manager, field) in conflicts {
@@ -143,10 +143,6 @@ impl ApiError {
                 Some((_, fields)) => fields.push(field),
                 None => by_manager.push((manager, vec![field])),
             }
-        }
-        let single = conflicts.len() == 1;
-        if !single {
-            message = format!("Apply failed with {} conflicts: ", conflicts.len());
         }
         let blocks: Vec<String> = by_manager
             .iter()
@@ -164,7 +160,8 @@ impl ApiError {
                 }
             })
             .collect();
-        message.push_str(&blocks.join("\n"));
+        let message =
+            format!("Apply failed with {} conflict{plural}: {}", conflicts.len(), blocks.join("\n"));
         conflicts.iter().fold(Self::new(409, "Conflict", message), |error, (manager, field)| {
             error.with_cause("FieldManagerConflict", manager.clone(), field)
         })

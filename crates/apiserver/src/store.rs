@@ -58,6 +58,11 @@ impl Stored {
         Ok(Self { revision, key, json, labels: labelled.metadata.labels.unwrap_or_default() })
     }
 
+    /// Whether the text stands anywhere in the object: a glance at the bytes that spares parsing most of them.
+    pub fn mentions(&self, text: &str) -> bool {
+        memchr::memmem::find(&self.json, text.as_bytes()).is_some()
+    }
+
     /// The object as a value of the caller's own.
     pub fn value(&self) -> Value {
         // What is stored was serialised here; a failure means memory is not what we wrote.

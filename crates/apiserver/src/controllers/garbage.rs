@@ -88,10 +88,10 @@ impl Index {
         }
         self.held.remove(address);
         let Some(stored) = current else { return };
-        if contains(&stored.json, FOREGROUND) || contains(&stored.json, "\"orphan\"") {
+        if stored.mentions(FOREGROUND) || stored.mentions("\"orphan\"") {
             self.held.insert(address.clone());
         }
-        if !contains(&stored.json, "\"ownerReferences\"") {
+        if !stored.mentions("\"ownerReferences\"") {
             return;
         }
         let uids: Vec<String> =
@@ -126,11 +126,6 @@ fn owner_references(value: &Value) -> Vec<Owner> {
             blocks: owner["blockOwnerDeletion"].as_bool().unwrap_or_default(),
         })
         .collect()
-}
-
-/// Most objects have no owner: a glance at the bytes spares parsing them.
-fn contains(json: &[u8], text: &str) -> bool {
-    memchr::memmem::find(json, text.as_bytes()).is_some()
 }
 
 async fn collect(registry: &Arc<Registry>, index: &Index, touched: &HashSet<Address>) -> ApiResult<()> {

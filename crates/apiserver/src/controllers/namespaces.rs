@@ -39,7 +39,7 @@ async fn reconcile(registry: &Arc<Registry>) -> ApiResult<bool> {
         let needs = |place: &str, content: &str| view.get(place, &key(name, content)).is_none();
         let wanting = needs("serviceaccounts", "default") || needs("configmaps", "kube-root-ca.crt");
         // Most namespaces are complete and stay: only those that are not are worth parsing.
-        let is_marked = memchr::memmem::find(&stored.json, b"\"deletionTimestamp\"").is_some();
+        let is_marked = stored.mentions("\"deletionTimestamp\"");
         if !wanting && !is_marked {
             continue;
         }

@@ -281,8 +281,12 @@ impl Registry {
         }
         let namespace_name =
             if intent.kind.storage.as_ref() == "namespaces" { route.name() } else { route.namespace() };
-        let namespace_object =
-            self.store.view().get("namespaces", namespace_name).map(|stored| stored.value());
+        // Only selectors of webhooks look at it: most writes need not read it.
+        let namespace_object = if self.webhooks_apply() {
+            self.store.view().get("namespaces", namespace_name).map(|stored| stored.value())
+        } else {
+            None
+        };
         Review {
             kinds: intent.table.clone(),
             kind: intent.kind,
