@@ -1,0 +1,1 @@
+//! A cluster on one machine.
