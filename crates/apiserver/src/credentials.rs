@@ -5,11 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use identity::{Authority, Identity, Subject};
 use ring::rand::SecureRandom as _;
-use serde_json::json;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
@@ -85,7 +82,7 @@ impl Credentials {
         Ok(Arc::new(config))
     }
 
-    /// The administrator's kubeconfig. It is JSON, which every reader of YAML reads.
+    /// The administrator's kubeconfig.
     pub(crate) fn kubeconfig(&self, address: SocketAddr) -> Result<String, StartError> {
         let subject = Subject {
             common_name: "admin".into(),
@@ -93,19 +90,8 @@ impl Credentials {
             ..Subject::default()
         };
         let admin = self.authority.issue(&subject, YEAR)?;
-        let config = json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "godwit", "preferences": {},
-            "clusters": [{ "name": "godwit", "cluster": {
-                "server": format!("https://{address}"),
-                "certificate-authority-data": STANDARD.encode(self.authority.certificate()),
-            }}],
-            "users": [{ "name": "admin", "user": {
-                "client-certificate-data": STANDARD.encode(&admin.certificate),
-                "client-key-data": STANDARD.encode(&admin.key),
-            }}],
-            "contexts": [{ "name": "godwit", "context": { "cluster": "godwit", "user": "admin" } }],
-        });
-        Ok(format!("{config:#}\n"))
+        let server = format!("https://{address}");
+        Ok(identity::kubeconfig("godwit", &server, self.authority.certificate(), "admin", &admin))
     }
 }
 

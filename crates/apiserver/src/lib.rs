@@ -84,6 +84,11 @@ pub enum StartError {
         #[source]
         source: std::io::Error,
     },
+    #[error("the socket that was handed over cannot be used")]
+    Adopt {
+        #[source]
+        source: std::io::Error,
+    },
     #[error("the first objects cannot be written")]
     Bootstrap(#[from] status::ApiError),
 }
@@ -133,6 +138,18 @@ impl ApiServer {
         let listener =
             TcpListener::bind(address).await.map_err(|source| StartError::Listen { address, source })?;
         let address = listener.local_addr().map_err(|source| StartError::Listen { address, source })?;
+        self.serve(listener, address)
+    }
+
+    /// Serves on a socket that listens already, also one of another network namespace.
+    pub fn adopt(&self, listener: std::net::TcpListener) -> Result<Listening, StartError> {
+        let failed = |source| StartError::Adopt { source };
+        listener.set_nonblocking(true).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        self.serve(TcpListener::from_std(listener).map_err(failed)?, address)
+    }
+
+    fn serve(&self, listener: TcpListener, address: SocketAddr) -> Result<Listening, StartError> {
         self.registry.set_address(address.to_string());
         Ok(Listening {
             tls: self.credentials.server_tls(address.ip())?,

@@ -12,8 +12,10 @@ use rcgen::{
 };
 
 mod file;
+mod kubeconfig;
 
 pub use file::write_private;
+pub use kubeconfig::kubeconfig;
 
 /// Clocks differ: a certificate is valid from a little before it was made.
 const SKEW: Duration = Duration::from_mins(5);

@@ -1,1 +1,3 @@
 //! A cluster on one machine.
+
+pub mod topology;

@@ -1,0 +1,98 @@
+//! Who may talk to a cluster of the lab, and how: its authority, the administrator's kubeconfig, the nodes' identities.
+//!
+//! All of it is made before anything starts, so that nothing has to wait for a key.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use identity::{Authority, Subject};
+use serde::{Deserialize, Serialize};
+
+use crate::topology::{Cluster, Node, Topology};
+use crate::{Error, Lab};
+
+const YEAR: Duration = Duration::from_hours(8760);
+
+/// Files of a node's configuration.
+pub(crate) const KUBECONFIG: &str = "kubeconfig";
+pub(crate) const SERVING_CERTIFICATE: &str = "kubelet.crt";
+pub(crate) const SERVING_KEY: &str = "kubelet.key";
+pub(crate) const AUTHORITY: &str = "ca.crt";
+pub(crate) const DESCRIPTION: &str = "node.json";
+
+/// What a node is told of itself.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Description {
+    pub node: Node,
+    pub api_server: SocketAddr,
+    pub cgroup: String,
+}
+
+/// Where a cluster's API server keeps its objects and keys.
+pub(crate) fn data(lab: &Lab, cluster: &str) -> std::path::PathBuf {
+    lab.cluster(cluster).join("data")
+}
+
+fn authority(lab: &Lab, cluster: &str) -> Result<Authority, Error> {
+    let directory = data(lab, cluster);
+    std::fs::create_dir_all(&directory).map_err(Error::file("making", &directory))?;
+    Ok(Authority::load_or_generate(&directory, "ca", 10 * YEAR)?)
+}
+
+/// Gives every node its identity and its description.
+pub(crate) fn prepare(lab: &Lab, topology: &Topology) -> Result<(), Error> {
+    for cluster in &topology.clusters {
+        let authority = authority(lab, &cluster.name)?;
+        for node in &cluster.nodes {
+            prepare_node(lab, cluster, node, &authority)?;
+        }
+    }
+    Ok(())
+}
+
+fn prepare_node(lab: &Lab, cluster: &Cluster, node: &Node, authority: &Authority) -> Result<(), Error> {
+    let directory = lab.node(&node.name).join("etc");
+    std::fs::create_dir_all(&directory).map_err(Error::file("making", &directory))?;
+    let user = format!("system:node:{}", node.name);
+    let subject = Subject {
+        common_name: user.clone(),
+        organisation: Some("system:nodes".into()),
+        dns_names: vec![node.name.clone()],
+        addresses: node.address().into_iter().collect(),
+    };
+    let identity = authority.issue(&subject, YEAR)?;
+    let api_server = SocketAddr::new(cluster.api_address, cluster.api_port);
+    let server = format!("https://{api_server}");
+    let kubeconfig = identity::kubeconfig(&cluster.name, &server, authority.certificate(), &user, &identity);
+    let description = Description { node: node.clone(), api_server, cgroup: format!("{}/{}", lab.cgroup(), node.name) };
+    let path = directory.join(DESCRIPTION);
+    let description =
+        serde_json::to_vec_pretty(&description).map_err(|source| Error::State { path: path.clone(), source })?;
+    let write = |name: &str, content: &[u8]| identity::write_private(&directory.join(name), content);
+    write(KUBECONFIG, kubeconfig.as_bytes())?;
+    write(SERVING_CERTIFICATE, identity.certificate.as_bytes())?;
+    write(SERVING_KEY, identity.key.as_bytes())?;
+    write(AUTHORITY, authority.certificate().as_bytes())?;
+    write(DESCRIPTION, &description)?;
+    Ok(())
+}
+
+/// Writes the administrator's kubeconfig, once it is known where the API server is reached from the machine.
+pub(crate) fn write_admin(lab: &Lab, cluster: &str, address: SocketAddr) -> Result<(), Error> {
+    let authority = authority(lab, cluster)?;
+    let subject = Subject {
+        common_name: "admin".into(),
+        organisation: Some("system:masters".into()),
+        ..Subject::default()
+    };
+    let admin = authority.issue(&subject, YEAR)?;
+    let context = format!("{}-{cluster}", lab.name);
+    let server = format!("https://{address}");
+    let kubeconfig = identity::kubeconfig(&context, &server, authority.certificate(), "admin", &admin);
+    Ok(identity::write_private(&lab.kubeconfig(cluster), kubeconfig.as_bytes())?)
+}
+
+pub(crate) fn read(path: &Path) -> Result<String, Error> {
+    std::fs::read_to_string(path).map_err(Error::file("reading", path))
+}

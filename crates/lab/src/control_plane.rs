@@ -1,0 +1,71 @@
+//! A cluster's control plane: the API server and the controllers, as one process on the fabric.
+//!
+//! It answers on two sockets: one on the machine's loopback, for a person, which the keeper opened and which arrives as
+//! standard input; and one on the management network, for nodes and pods.
+
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::AsFd as _;
+use std::path::Path;
+
+use apiserver::{ApiServer, Options};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client, ResourceExt as _};
+
+use crate::{Error, Lab, access, pod_network};
+
+const MANAGER: &str = "godwit-lab";
+/// What routes on the fabric have: no pod is on it, so the size of its packets does not matter.
+const NO_MTU: u32 = 0;
+
+pub async fn run(directory: &Path, name: &str, stop: impl Future<Output = ()>) -> Result<(), Error> {
+    let lab = Lab::at(directory)?;
+    let topology = lab.topology()?;
+    let Some(cluster) = topology.cluster(name) else {
+        return Err(Error::NoSuchPlace { object: name.to_owned(), known: "lab.json has no such cluster".into() });
+    };
+    let options = Options { data: Some(access::data(&lab, name)), ..Options::default() };
+    let server = ApiServer::start(options).await?;
+    let own = std::io::stdin()
+        .as_fd()
+        .try_clone_to_owned()
+        .map_err(|source| Error::Start { process: "the loopback socket".into(), source })?;
+    let for_a_person = server.adopt(TcpListener::from(own))?;
+    let for_nodes = server.listen(SocketAddr::new(cluster.api_address, cluster.api_port)).await?;
+    let client = server.client("default");
+    define(&client).await?;
+    tracing::info!(cluster = name, address = %for_a_person.address, "the API server is ready");
+    let (end, ended) = tokio::sync::watch::channel(());
+    let wait = || {
+        let mut ended = ended.clone();
+        // An error means that the sender is gone, which is the end too.
+        async move { drop(ended.changed().await) }
+    };
+    let controllers = workloads::run(client.clone(), workloads::Options::new(cluster.pod_cidr.into()), wait());
+    let work = async {
+        let serve = async { tokio::join!(for_a_person.run(wait()), for_nodes.run(wait())) };
+        let routes = async {
+            tokio::select! { outcome = pod_network::run(client, None, NO_MTU) => outcome, () = wait() => Ok(()) }
+        };
+        tokio::join!(serve, controllers, routes).2
+    };
+    let stop = async {
+        stop.await;
+        drop(end);
+    };
+    let (outcome, ()) = tokio::join!(work, stop);
+    outcome
+}
+
+/// The kinds that Godwit's users bring.
+async fn define(client: &Client) -> Result<(), Error> {
+    let definitions = Api::<CustomResourceDefinition>::all(client.clone());
+    for definition in api::crds() {
+        let name = definition.name_any();
+        definitions
+            .patch(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&definition))
+            .await
+            .map_err(Error::api(format!("defining {name}")))?;
+    }
+    Ok(())
+}

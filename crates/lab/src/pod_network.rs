@@ -1,0 +1,130 @@
+//! Pods reach pods of other nodes: a route to every other node's pods, by that node's address. Nodes also get the CNI
+//! configuration of their own pods here, once their share of the cluster's addresses is known.
+//!
+//! It follows the `Node` objects, so it works with whoever hands out the shares.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::Path;
+
+use ipnet::IpNet;
+use k8s_openapi::api::core::v1::Node;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::runtime::WatchStreamExt as _;
+use kube::{Api, Client, ResourceExt as _};
+use net::{Handle, Namespace, Route};
+use serde_json::json;
+
+use crate::Error;
+use crate::supervisor::Chain;
+
+/// The first configuration in the directory is the one of pods' `eth0`; ours leaves room before and after it.
+const CONFIGURATION: &str = "/etc/cni/net.d/10-pods.conflist";
+const BRIDGE: &str = "cni0";
+
+/// What a node contributes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Share {
+    pods: IpNet,
+    by: IpAddr,
+}
+
+/// Keeps the routes of this network namespace right, and the CNI configuration of the node `own`, if this is a node.
+pub(crate) async fn run(client: Client, own: Option<&str>, mtu: u32) -> Result<(), Error> {
+    use futures::StreamExt as _;
+    let handle = Handle::open(&Namespace::current()?)?;
+    let nodes = watcher(Api::<Node>::all(client), watcher::Config::default()).default_backoff();
+    futures::pin_mut!(nodes);
+    let (mut shares, mut listed) = (BTreeMap::new(), BTreeMap::new());
+    while let Some(event) = nodes.next().await {
+        match event {
+            Ok(Event::Init) => listed = BTreeMap::new(),
+            Ok(Event::InitApply(node)) => {
+                listed.extend(share(&node).map(|share| (node.name_any(), share)));
+            }
+            Ok(Event::InitDone) => update(&handle, own, mtu, &mut shares, std::mem::take(&mut listed)).await,
+            Ok(Event::Apply(node)) => {
+                let mut next = shares.clone();
+                match share(&node) {
+                    Some(share) => next.insert(node.name_any(), share),
+                    None => next.remove(&node.name_any()),
+                };
+                update(&handle, own, mtu, &mut shares, next).await;
+            }
+            Ok(Event::Delete(node)) => {
+                let mut next = shares.clone();
+                next.remove(&node.name_any());
+                update(&handle, own, mtu, &mut shares, next).await;
+            }
+            Err(error) => tracing::warn!(error = %Chain(&error), "the nodes cannot be watched; trying again"),
+        }
+    }
+    Ok(())
+}
+
+fn share(node: &Node) -> Option<Share> {
+    let pods = node.spec.as_ref()?.pod_cidr.as_ref()?.parse().ok()?;
+    let addresses = node.status.as_ref()?.addresses.as_ref()?;
+    let internal = addresses.iter().find(|address| address.type_ == "InternalIP")?;
+    Some(Share { pods, by: internal.address.parse().ok()? })
+}
+
+/// What cannot be done now is tried again with the next change of any node: heartbeats see to it that there is one.
+async fn update(
+    handle: &Handle,
+    own: Option<&str>,
+    mtu: u32,
+    shares: &mut BTreeMap<String, Share>,
+    wanted: BTreeMap<String, Share>,
+) {
+    for (node, share) in shares.clone() {
+        if wanted.get(&node) == Some(&share) {
+            continue;
+        }
+        if own != Some(node.as_str())
+            && let Err(error) = handle.delete_route_if_exists(&Route::to(share.pods).gateway(share.by)).await
+        {
+            tracing::warn!(node, error = %Chain(&error), "the route to the node's pods cannot be removed");
+            continue;
+        }
+        shares.remove(&node);
+    }
+    for (node, share) in wanted {
+        if shares.get(&node) == Some(&share) {
+            continue;
+        }
+        let done = if own == Some(node.as_str()) {
+            configure(share.pods, mtu)
+        } else {
+            handle.replace_route(&Route::to(share.pods).gateway(share.by)).await.map_err(Error::from)
+        };
+        match done {
+            Ok(()) => {
+                tracing::info!(node, pods = %share.pods, by = %share.by, "pods are reached");
+                shares.insert(node, share);
+            }
+            Err(error) => tracing::warn!(node, error = %Chain(&error), "the node's pods cannot be reached yet"),
+        }
+    }
+}
+
+/// The default network of this node's pods, by the plugins that are everywhere.
+fn configure(pods: IpNet, mtu: u32) -> Result<(), Error> {
+    let configuration = json!({
+        "cniVersion": "1.0.0",
+        "name": "pods",
+        "plugins": [{
+            "type": "bridge",
+            "bridge": BRIDGE,
+            "isDefaultGateway": true,
+            "hairpinMode": true,
+            "mtu": mtu,
+            "ipam": { "type": "host-local", "ranges": [[{ "subnet": pods }]] },
+        }],
+    });
+    let path = Path::new(CONFIGURATION);
+    if let Some(directory) = path.parent() {
+        std::fs::create_dir_all(directory).map_err(Error::file("making", directory))?;
+    }
+    Ok(identity::write_private(path, format!("{configuration:#}\n").as_bytes())?)
+}
