@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Subcommand;
-use lab::{Lab, Topology};
+use ::lab::{Lab, Topology};
 
 mod internal;
 mod show;
@@ -36,7 +36,7 @@ impl Which {
     fn existing(&self) -> anyhow::Result<Lab> {
         let lab = self.lab()?;
         if !lab.exists() {
-            return Err(lab::Error::NoLab { name: self.name.clone() }.into());
+            return Err(::lab::Error::NoLab { name: self.name.clone() }.into());
         }
         Ok(lab)
     }
@@ -137,7 +137,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         }
         Command::Logs { which, process, follow } => show::logs(&which.existing()?, process.as_deref(), follow)?,
         Command::Image { which, image: Some(image), directory: Some(directory) } => {
-            lab::register_image(&which.existing()?, &image, &directory)?;
+            ::lab::register_image(&which.existing()?, &image, &directory)?;
         }
         Command::Image { which, .. } => show::images(&which.existing()?)?,
         Command::Internal { process } => return process.run(),
@@ -147,7 +147,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
 
 fn read_config(path: &Path) -> anyhow::Result<Topology> {
     let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
-    lab::topology::read(&text).with_context(|| format!("{} is refused, and nothing was made", path.display()))
+    ::lab::topology::read(&text).with_context(|| format!("{} is refused, and nothing was made", path.display()))
 }
 
 fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {

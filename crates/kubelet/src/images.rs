@@ -112,14 +112,24 @@ impl Images {
 
     /// Makes `root` known by a name, in place of what had that name.
     pub fn register(&self, name: &str, root: &Path) -> Result<(), Error> {
+        let root = fs::canonicalize(root).map_err(failed("looking for", root))?;
+        self.link(name, &root)
+    }
+
+    /// The same for a root that is where the node sees it, and perhaps not where we are.
+    pub fn link(&self, name: &str, root: &Path) -> Result<(), Error> {
         let entry = self.entry(name)?;
         fs::create_dir_all(&self.directory).map_err(failed("making", &self.directory))?;
-        let root = fs::canonicalize(root).map_err(failed("looking for", root))?;
         // `%` is never part of an encoded name but as the start of two digits.
         let partial = self.directory.join(format!("%{}", std::process::id()));
         let _ = fs::remove_file(&partial); // left by a process of the same number that was killed here
-        std::os::unix::fs::symlink(&root, &partial).map_err(failed("linking", &partial))?;
+        std::os::unix::fs::symlink(root, &partial).map_err(failed("linking", &partial))?;
         fs::rename(&partial, &entry).map_err(failed("registering an image as", &entry))
+    }
+
+    /// Where the root of an image is, as the node sees it; none: it is no link.
+    pub fn target(&self, name: &str) -> Option<PathBuf> {
+        fs::read_link(self.entry(name).ok()?).ok()
     }
 
     /// The names of all images, sorted.

@@ -41,7 +41,7 @@ pub async fn run(directory: &Path, name: &str, stop: impl Future<Output = ()>) -
         // An error means that the sender is gone, which is the end too.
         async move { drop(ended.changed().await) }
     };
-    let controllers = workloads::run(client.clone(), workloads::Options::new(cluster.pod_cidr.into()), wait());
+    let controllers = wait();
     let work = async {
         let serve = async { tokio::join!(for_a_person.run(wait()), for_nodes.run(wait())) };
         let routes = async {

@@ -54,6 +54,8 @@ pub enum Error {
     Network(#[from] net::Error),
     #[error(transparent)]
     Identity(#[from] identity::Error),
+    #[error(transparent)]
+    Image(#[from] kubelet::images::Error),
     #[error("the API server did not start")]
     ApiServer(#[from] apiserver::StartError),
     #[error("{operation} failed")]

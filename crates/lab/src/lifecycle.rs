@@ -264,26 +264,3 @@ fn remove_cgroup(directory: &Path) -> io::Result<()> {
         outcome => outcome,
     }
 }
-
-/// The image that containers know by `name`: a root file system, wherever it lies.
-pub fn register_image(lab: &Lab, name: &str, directory: &Path) -> Result<(), Error> {
-    let directory = directory.canonicalize().map_err(Error::file("finding", directory))?;
-    let inside = Path::new(crate::root::HOST).join(directory.strip_prefix("/").unwrap_or(&directory));
-    let place = lab.images().join(kubelet::images::file_name(name));
-    match std::fs::remove_file(&place) {
-        Err(cause) if cause.kind() != io::ErrorKind::NotFound => return Err(Error::file("replacing", &place)(cause)),
-        _ => {}
-    }
-    std::os::unix::fs::symlink(&inside, &place).map_err(Error::file("making", &place))
-}
-
-/// Replaces this process by a command inside a machine of the lab.
-pub fn enter(machine: i32, command: &[String]) -> Result<std::convert::Infallible, Error> {
-    let nsenter = find_program("nsenter").ok_or(Error::Missing { program: "nsenter", package: "util-linux" })?;
-    let source = Command::new(nsenter)
-        .arg(format!("--target={machine}"))
-        .args(["--mount", "--uts", "--ipc", "--net", "--pid", "--root", "--wd", "--"])
-        .args(command)
-        .exec();
-    Err(Error::Start { process: command.join(" "), source })
-}

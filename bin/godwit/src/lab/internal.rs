@@ -19,24 +19,24 @@ pub enum Process {
 impl Process {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self {
-            Self::Keep { directory } => lab::keep(&directory)?,
-            Self::Init { directory, listeners } => lab::lab_init(&directory, &listeners)?,
-            Self::NodeInit { directory, node, fabric } => lab::node_init(&directory, &node, fabric)?,
+            Self::Keep { directory } => ::lab::keep(&directory)?,
+            Self::Init { directory, listeners } => ::lab::lab_init(&directory, &listeners)?,
+            Self::NodeInit { directory, node, fabric } => ::lab::node_init(&directory, &node, fabric)?,
             Self::ControlPlane { directory, cluster } => {
                 super::runtime()?
-                    .block_on(async { lab::run_control_plane(&directory, &cluster, terminated()?).await })?;
+                    .block_on(async { ::lab::run_control_plane(&directory, &cluster, terminated()?).await })?;
             }
-            Self::Agent => super::runtime()?.block_on(async { lab::run_agent(terminated()?).await })?,
-            Self::Shim { arguments } => return Ok(lab::run_shim(&arguments)),
+            Self::Agent => super::runtime()?.block_on(async { ::lab::run_agent(terminated()?).await })?,
+            Self::Shim { arguments } => return Ok(::lab::run_shim(arguments)),
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
 /// Resolves when the process is told to end.
-fn terminated() -> Result<impl Future<Output = ()>, lab::Error> {
+fn terminated() -> Result<impl Future<Output = ()>, ::lab::Error> {
     let mut terminate = signal(SignalKind::terminate())
-        .map_err(|source| lab::Error::Start { process: "the signal handler".into(), source })?;
+        .map_err(|source| ::lab::Error::Start { process: "the signal handler".into(), source })?;
     Ok(async move {
         terminate.recv().await;
     })

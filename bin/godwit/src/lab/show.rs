@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use lab::{Lab, View};
+use ::lab::{Lab, View};
 
 use crate::table::Table;
 
@@ -13,7 +13,7 @@ use crate::table::Table;
 const FOLLOW: Duration = Duration::from_millis(200);
 
 pub fn status(lab: &Lab, json: bool) -> anyhow::Result<()> {
-    let view = super::runtime()?.block_on(lab::look(lab))?;
+    let view = super::runtime()?.block_on(::lab::look(lab))?;
     if json {
         println!("{}", serde_json::to_string_pretty(&view)?);
         return Ok(());
@@ -69,7 +69,7 @@ pub fn kubeconfig(lab: &Lab, cluster: Option<&str>) -> anyhow::Result<()> {
 
 pub fn images(lab: &Lab) -> anyhow::Result<()> {
     let mut table = Table::new(["IMAGE", "ROOT FILE SYSTEM"]);
-    for (name, root) in lab::images(lab)? {
+    for (name, root) in ::lab::images(lab)? {
         table.row([name, root]);
     }
     print!("{table}");
@@ -77,9 +77,9 @@ pub fn images(lab: &Lab) -> anyhow::Result<()> {
 }
 
 pub fn shell(lab: &Lab, place: &str, container: Option<&str>, command: Vec<String>) -> anyhow::Result<()> {
-    let target = super::runtime()?.block_on(lab::find_place(lab, place, container))?;
+    let target = super::runtime()?.block_on(::lab::find_place(lab, place, container))?;
     let interactive = command.is_empty() && std::io::stdin().is_terminal();
-    let never = lab::enter(&target, &command, interactive)?;
+    let never = ::lab::enter(&target, &command, interactive)?;
     match never {}
 }
 

@@ -4,15 +4,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressStyle};
-use lab::{Lab, Progress, Topology};
+use ::lab::{Lab, Progress, Topology};
 
 pub fn run(lab: &Lab, wanted: Option<&Topology>, timeout: u64) -> anyhow::Result<()> {
     let begin = Instant::now();
     let program = std::env::current_exe().context("finding this program")?;
-    let topology = lab::prepare(lab, wanted, &program)?;
-    lab::start(lab)?;
+    let topology = ::lab::prepare(lab, wanted, &program)?;
+    ::lab::start(lab)?;
     let shown = display();
-    let waiting = lab::ready(lab, &topology, |progress| tell(&shown, progress));
+    let waiting = ::lab::ready(lab, &topology, |progress| tell(&shown, progress));
     let limit = Duration::from_secs(timeout);
     let outcome = super::runtime()?.block_on(async { tokio::time::timeout(limit, waiting).await });
     shown.finish_and_clear();
@@ -71,7 +71,7 @@ pub fn down(lab: &Lab) -> anyhow::Result<()> {
     }
     let bar = ProgressBar::new_spinner().with_message(format!("removing the lab {:?}", lab.name));
     bar.enable_steady_tick(Duration::from_millis(120));
-    let outcome = lab::down(lab);
+    let outcome = ::lab::down(lab);
     bar.finish_and_clear();
     outcome?;
     println!("The lab {:?} is gone.", lab.name);
