@@ -55,6 +55,18 @@ enum Command {
         #[arg(long, default_value_t = 120, value_name = "SECONDS")]
         timeout: u64,
     },
+    /// Run one node that joins the control plane of a kubeconfig, until it is told to end
+    ///
+    /// The scheduler and the controllers of that control plane do their part; the lab's stay off. To remove the Node object
+    /// afterwards: kubectl delete node NAME.
+    Node {
+        /// The control plane to join, with the rights of a node or of an administrator
+        #[arg(long, env = "KUBECONFIG", value_name = "FILE")]
+        kubeconfig: PathBuf,
+        /// Name of the node
+        #[arg(long, default_value = "godwit-node", value_name = "NAME")]
+        name: String,
+    },
     /// Show clusters, nodes, pods, and every process
     Status {
         #[command(flatten)]
@@ -124,6 +136,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             let topology = config.as_deref().map(read_config).transpose()?;
             up::run(&which.lab()?, topology.as_ref(), timeout)?;
         }
+        Command::Node { kubeconfig, name } => up::join(&Lab::named(&name)?, &kubeconfig)?,
         Command::Status { which, json } => show::status(&which.lab()?, json)?,
         Command::Down { all: true, .. } => {
             for lab in Lab::all()? {

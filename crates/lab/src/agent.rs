@@ -31,7 +31,7 @@ pub async fn run(stop: impl Future<Output = ()>) -> Result<(), Error> {
     }
 }
 
-async fn client(path: &Path) -> Result<Client, Error> {
+pub(crate) async fn client(path: &Path) -> Result<Client, Error> {
     let failed = |source| Error::Kubeconfig { path: path.to_owned(), source: Box::new(source) };
     let kubeconfig = Kubeconfig::read_from(path).map_err(failed)?;
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(failed)?;

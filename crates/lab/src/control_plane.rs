@@ -12,6 +12,9 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, ResourceExt as _};
 
+use workloads::PodNetwork;
+
+use crate::topology::NODE_PREFIX;
 use crate::{Error, Lab, access, pod_network};
 
 const MANAGER: &str = "godwit-lab";
@@ -41,20 +44,21 @@ pub async fn run(directory: &Path, name: &str, stop: impl Future<Output = ()>) -
         // An error means that the sender is gone, which is the end too.
         async move { drop(ended.changed().await) }
     };
-    let controllers = wait();
+    let share = PodNetwork { range: cluster.pod_cidr.into(), node_prefix: NODE_PREFIX };
+    let controllers = workloads::Options { pod_network: Some(share), ..workloads::Options::default() };
+    let controllers = workloads::run(client.clone(), controllers, wait());
+    let serve = async { tokio::join!(for_a_person.run(wait()), for_nodes.run(wait())) };
     let work = async {
-        let serve = async { tokio::join!(for_a_person.run(wait()), for_nodes.run(wait())) };
-        let routes = async {
-            tokio::select! { outcome = pod_network::run(client, None, NO_MTU) => outcome, () = wait() => Ok(()) }
+        // Whatever ends before it is told to is an error, after which all is started again.
+        let outcome = tokio::select! {
+            outcome = controllers => outcome.map_err(Error::from),
+            outcome = pod_network::run(client, None, NO_MTU) => outcome,
+            () = stop => Ok(()),
         };
-        tokio::join!(serve, controllers, routes).2
-    };
-    let stop = async {
-        stop.await;
         drop(end);
+        outcome
     };
-    let (outcome, ()) = tokio::join!(work, stop);
-    outcome
+    tokio::join!(serve, work).1
 }
 
 /// The kinds that Godwit's users bring.

@@ -64,6 +64,14 @@ pub enum Error {
         #[source]
         source: Box<kube::Error>,
     },
+    #[error("waiting for {what} failed")]
+    Wait {
+        what: String,
+        #[source]
+        source: kube::runtime::wait::Error,
+    },
+    #[error("the controllers of the cluster ended")]
+    Controllers(#[from] workloads::Error),
     #[error("the kubeconfig {path} cannot be used")]
     Kubeconfig {
         path: PathBuf,

@@ -5,7 +5,6 @@
 //! cgroups and files. Both may be interrupted at any point and called again.
 
 use std::io;
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -34,8 +33,14 @@ pub enum Progress {
     Nodes(usize, usize),
 }
 
-/// Makes the lab's directory, or finds it. A lab that is there keeps its topology.
-pub fn prepare(lab: &Lab, wanted: Option<&Topology>, program: &Path) -> Result<Topology, Error> {
+/// Makes the lab's directory, or finds it. A lab that is there keeps its topology. `program` is what the lab runs, and
+/// `joined` the kubeconfig of the control plane that its nodes join, if that is not the lab's own.
+pub fn prepare(
+    lab: &Lab,
+    wanted: Option<&Topology>,
+    joined: Option<&Path>,
+    program: &Path,
+) -> Result<Topology, Error> {
     check_machine()?;
     let before = if lab.exists() { lab.topology().ok() } else { None };
     let topology = match (before, wanted) {
@@ -48,7 +53,7 @@ pub fn prepare(lab: &Lab, wanted: Option<&Topology>, program: &Path) -> Result<T
     }
     let copy = lab.program();
     std::fs::copy(program, &copy).map_err(Error::file("copying the program to", &copy))?;
-    access::prepare(lab, &topology)?;
+    access::prepare(lab, &topology, joined)?;
     // Last: it says that all the rest is there.
     lab.write_topology(&topology)?;
     Ok(topology)
@@ -95,7 +100,6 @@ pub fn start(lab: &Lab) -> Result<(), Error> {
         .stdout(output.try_clone().map_err(failed)?)
         .stderr(output)
         .current_dir("/")
-        .process_group(0)
         .spawn()
         .map_err(failed)?;
     Ok(())

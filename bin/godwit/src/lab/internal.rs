@@ -13,6 +13,8 @@ pub enum Process {
     ControlPlane { directory: PathBuf, cluster: String },
     NodeInit { directory: PathBuf, node: String, fabric: i32 },
     Agent,
+    Gate { directory: PathBuf, cluster: String },
+    Relay { directory: PathBuf, cluster: String },
     Shim { arguments: Vec<std::ffi::OsString> },
 }
 
@@ -25,6 +27,12 @@ impl Process {
             Self::ControlPlane { directory, cluster } => {
                 super::runtime()?
                     .block_on(async { ::lab::run_control_plane(&directory, &cluster, terminated()?).await })?;
+            }
+            Self::Gate { directory, cluster } => {
+                super::runtime()?.block_on(async { ::lab::gate(&directory, &cluster, terminated()?).await })?;
+            }
+            Self::Relay { directory, cluster } => {
+                super::runtime()?.block_on(async { ::lab::relay(&directory, &cluster, terminated()?).await })?;
             }
             Self::Agent => super::runtime()?.block_on(async { ::lab::run_agent(terminated()?).await })?,
             Self::Shim { arguments } => return Ok(::lab::run_shim(arguments)),

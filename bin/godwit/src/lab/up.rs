@@ -1,5 +1,6 @@
 //! `lab up` and `lab down`, with what a person sees meanwhile.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -9,7 +10,7 @@ use ::lab::{Lab, Progress, Topology};
 pub fn run(lab: &Lab, wanted: Option<&Topology>, timeout: u64) -> anyhow::Result<()> {
     let begin = Instant::now();
     let program = std::env::current_exe().context("finding this program")?;
-    let topology = ::lab::prepare(lab, wanted, &program)?;
+    let topology = ::lab::prepare(lab, wanted, None, &program)?;
     ::lab::start(lab)?;
     let shown = display();
     let waiting = ::lab::ready(lab, &topology, |progress| tell(&shown, progress));
@@ -26,6 +27,17 @@ pub fn run(lab: &Lab, wanted: Option<&Topology>, timeout: u64) -> anyhow::Result
     }
     summary(lab, &topology, begin.elapsed());
     Ok(())
+}
+
+/// A node that joins a control plane elsewhere, for as long as this process runs.
+pub fn join(lab: &Lab, kubeconfig: &Path) -> anyhow::Result<()> {
+    let program = std::env::current_exe().context("finding this program")?;
+    let topology = Topology::joining(&lab.name);
+    ::lab::prepare(lab, Some(&topology), Some(kubeconfig), &program)?;
+    println!("Node {0:?} joins; Ctrl-C ends and removes it, as does `godwit lab down --name {0}`.", lab.name);
+    let outcome = ::lab::keep(lab.directory());
+    ::lab::down(lab)?;
+    Ok(outcome?)
 }
 
 /// Nothing is drawn where nobody looks.
