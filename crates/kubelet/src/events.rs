@@ -5,7 +5,7 @@
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-use k8s_openapi::api::core::v1::{Event, EventSource, Node, ObjectReference, Pod};
+use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -33,7 +33,7 @@ struct Told {
 impl Events {
     /// The sender, and the task that writes.
     pub fn new(client: Client, node: String) -> (Self, impl Future<Output = ()>) {
-        let (queue, mut told) = mpsc::unbounded_channel();
+        let (queue, mut told) = mpsc::unbounded_channel::<Told>();
         let write = async move {
             while let Some(told) = told.recv().await {
                 let reason = told.reason;
@@ -47,10 +47,6 @@ impl Events {
 
     pub fn about<'a>(&'a self, pod: &'a Pod) -> Teller<'a> {
         Teller { events: self, about: Pod::object_ref(pod, &()) }
-    }
-
-    pub fn about_node(&self, node: &Node) -> Teller<'_> {
-        Teller { events: self, about: Node::object_ref(node, &()) }
     }
 }
 

@@ -5,6 +5,7 @@
 use std::convert::Infallible;
 use std::io::SeekFrom;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,6 +37,8 @@ mod logs;
 
 /// How often a log that is followed is looked at.
 const FOLLOW: Duration = Duration::from_millis(100);
+/// How much of a log is its last words.
+const LAST_WORDS: usize = 2048;
 /// How long a caller may take to say who it is.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
@@ -251,4 +254,12 @@ async fn send_log(
             () = tokio::time::sleep(FOLLOW) => {}
         }
     }
+}
+
+/// The last lines of a log, for one who asks why a container failed.
+pub(crate) fn last_words(path: &Path) -> Vec<u8> {
+    let content = std::fs::read(path).unwrap_or_default();
+    let from = content.len().saturating_sub(LAST_WORDS);
+    let options = LogOptions { tail_lines: Some(80), ..LogOptions::default() };
+    Reader::new(options).first(content.get(from..).unwrap_or_default())
 }

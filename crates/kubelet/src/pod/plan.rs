@@ -125,3 +125,8 @@ pub fn containers(pod: &Pod) -> BTreeMap<&str, &Container> {
 fn seconds(count: i64) -> Duration {
     Duration::from_secs(u64::try_from(count).unwrap_or_default())
 }
+
+/// Whether the pod has a container of this name.
+pub fn has_container(pod: &Pod, name: &str) -> bool {
+    containers(pod).contains_key(name)
+}

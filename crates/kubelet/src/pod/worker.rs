@@ -114,10 +114,12 @@ pub async fn run(agent: Arc<Agent>, mut assignment: watch::Receiver<Assignment>)
 
 /// Resolves when a definition has changed; without a receiver never.
 async fn changed(definitions: Option<&mut watch::Receiver<u64>>) {
-    match definitions {
-        Some(definitions) if definitions.changed().await.is_ok() => {}
-        _ => std::future::pending().await,
+    if let Some(definitions) = definitions
+        && definitions.changed().await.is_ok()
+    {
+        return;
     }
+    std::future::pending().await
 }
 
 async fn until(wake: Option<Timestamp>) {
