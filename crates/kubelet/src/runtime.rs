@@ -253,8 +253,8 @@ impl Runtime {
         self.work(move |lifecycle| lifecycle.signal(&id, signal)).await
     }
 
-    /// Runs a command inside the container, as the container's user with the container's environment. One that takes too
-    /// long is killed, and so is one whose caller stops waiting.
+    /// Runs a command inside the container, as the container's user with the container's environment, until it and all
+    /// to whom it gave its output have ended. One that takes too long is killed, and so is one whose caller stops waiting.
     pub async fn exec(
         &self,
         id: &ContainerId,

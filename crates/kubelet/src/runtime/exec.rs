@@ -38,13 +38,11 @@ pub(super) async fn run(
 ) -> Result<ExecResult, Error> {
     let failed = |source| Error::System { id: id.clone(), operation: "running a command in it", source };
     let mut running = Running::start(place, command).map_err(failed)?;
-    match tokio::time::timeout(timeout, running.finish()).await {
-        Ok(result) => result.map_err(failed),
-        Err(_) => {
-            running.end().await;
-            Err(Error::ExecTimeout { id: id.clone(), after: timeout })
-        }
+    if let Ok(result) = tokio::time::timeout(timeout, running.finish()).await {
+        return result.map_err(failed);
     }
+    running.end().await;
+    Err(Error::ExecTimeout { id: id.clone(), after: timeout })
 }
 
 /// A command that runs; dropped, it is killed.
@@ -69,7 +67,7 @@ impl Running {
         Ok(Self { runtime, output, pid_file, finished: false })
     }
 
-    /// Reads while the command runs, then what is left: a process that it leaves behind with its output is not waited for.
+    /// Reads while the command runs, then what is left.
     async fn finish(&mut self) -> io::Result<ExecResult> {
         let (mut output, mut buffer) = (Vec::new(), vec![0; 16 * 1024]);
         let mut open = true;

@@ -116,7 +116,7 @@ impl Lifecycle {
         if !directory.path().exists() {
             return Err(Error::Unknown { id: id.clone() });
         }
-        match self.first_process(&directory).map_err(failed)? {
+        match first_process(&directory).map_err(failed)? {
             Some(process) => process.signal(signal).map_err(failed),
             None => Ok(()),
         }
@@ -130,8 +130,7 @@ impl Lifecycle {
                 return Ok(());
             }
             // A shim that sees the end has the whole log, and tells everybody who waits.
-            if let (Some(process), Some(shim)) =
-                (self.first_process(&directory).map_err(failed)?, self.shim(id)?)
+            if let (Some(process), Some(shim)) = (first_process(&directory).map_err(failed)?, self.shim(id)?)
             {
                 process.signal(Signal::KILL).map_err(failed)?;
                 shim.ended_within(PATIENCE).map_err(failed)?;
@@ -199,7 +198,7 @@ impl Lifecycle {
     /// The shim is gone and did not see the end: the container is ended now, if it was not before.
     fn bury(&self, id: &ContainerId, started: &Started) -> Result<Exit, Error> {
         let directory = self.directory(id)?;
-        self.end(id, &directory)?;
+        end(id, &directory)?;
         let exit = Exit {
             code: KILLED,
             started: started.started,
@@ -213,69 +212,20 @@ impl Lifecycle {
     /// Ends it and removes every trace but its log, whatever is there.
     fn clear(&self, id: &ContainerId) -> Result<(), Error> {
         let directory = self.directory(id)?;
-        self.end(id, &directory)?;
+        end(id, &directory)?;
         rootfs::unmount(&directory.root()).map_err(file("unmounting", &directory.root()))?;
         // Moved first: no container is ever seen with half of its files.
         let trash = self.options.state.join(TRASH).join(format!("{}.{:016x}", name(id)?, fastrand::u64(..)));
         gone(fs::rename(directory.path(), &trash)).map_err(file("moving", directory.path()))?;
-        self.empty(&trash)
-    }
-
-    /// Ends every process of it, and takes it out of the OCI runtime's and the kernel's books.
-    fn end(&self, id: &ContainerId, directory: &Directory) -> Result<(), Error> {
-        let failed = |operation| move |source| Error::System { id: id.clone(), operation, source };
-        if let Some(shim) = holder(directory).map_err(failed("looking for its shim"))? {
-            shim.signal(Signal::KILL).map_err(failed("ending its shim"))?;
-            shim.ended_within(PATIENCE).map_err(failed("ending its shim"))?;
-        }
-        // What the shim had started may go on without it. Its number is nobody else's as long as it names a group.
-        if let Some(shim) =
-            record::read::<Identity>(&directory.shim()).map_err(failed("reading its records"))?
-            && shim.is_not_another().map_err(failed("looking for its shim"))?
-        {
-            process::end_group(shim.pid, PATIENCE).map_err(failed("ending what its shim had started"))?;
-        }
-        let Some(task) = record::read::<Task>(&directory.task()).map_err(failed("reading its records"))?
-        else {
-            return Ok(());
-        };
-        let mut delete = Command::new(&task.runtime);
-        delete.arg("--root").arg(&task.run).args(["delete", "--force", &task.name]);
-        let deleted =
-            process::run(&mut delete, PATIENCE).map_err(failed("deleting it by the container runtime"));
-        // Also when the runtime has failed: whatever its books say, nothing is left in the cgroup.
-        cgroup::end(&task.cgroup).map_err(failed("emptying its cgroup"))?;
-        let (status, said) = deleted?;
-        if !status.success() {
-            tracing::warn!(container = %id, said, "the container runtime could not delete it; its files are removed");
-        }
-        let books = task.run.join(&task.name);
-        gone(fs::remove_dir_all(&books)).map_err(file("removing", &books))
-    }
-
-    /// The container's first process, if it lives.
-    fn first_process(&self, directory: &Directory) -> io::Result<Option<Handle>> {
-        match record::read::<Started>(&directory.started())? {
-            Some(started) => started.process.open(),
-            None => Ok(None),
-        }
+        empty(&trash)
     }
 
     fn empty_trash(&self) -> Result<(), Error> {
         let trash = self.options.state.join(TRASH);
         for entry in fs::read_dir(&trash).map_err(file("listing", &trash))? {
-            self.empty(&entry.map_err(file("listing", &trash))?.path())?;
+            empty(&entry.map_err(file("listing", &trash))?.path())?;
         }
         Ok(())
-    }
-
-    /// Deletes a directory in which nothing is mounted: deleting goes through mounts into what they show.
-    fn empty(&self, path: &Path) -> Result<(), Error> {
-        let mounts = Mounts::read().map_err(file("reading", Path::new("/proc/self/mountinfo")))?;
-        for point in mounts.below(path) {
-            rootfs::unmount(Path::new(&point)).map_err(file("unmounting", Path::new(&point)))?;
-        }
-        gone(fs::remove_dir_all(path)).map_err(file("removing", path))
     }
 
     fn directory(&self, id: &ContainerId) -> Result<Directory, Error> {
@@ -332,4 +282,50 @@ fn holder(directory: &Directory) -> io::Result<Option<Handle>> {
 /// The cgroup of a container: below its pod's, below that of all containers.
 fn cgroup_of(parent: &str, id: &ContainerId) -> String {
     format!("/{}/{}/{}_{}", parent.trim_matches('/'), id.pod, id.container, id.attempt)
+}
+
+/// Ends every process of it, and takes it out of the OCI runtime's and the kernel's books.
+fn end(id: &ContainerId, directory: &Directory) -> Result<(), Error> {
+    let failed = |operation| move |source| Error::System { id: id.clone(), operation, source };
+    if let Some(shim) = holder(directory).map_err(failed("looking for its shim"))? {
+        shim.signal(Signal::KILL).map_err(failed("ending its shim"))?;
+        shim.ended_within(PATIENCE).map_err(failed("ending its shim"))?;
+    }
+    // What the shim had started may go on without it. Its number is nobody else's as long as it names a group.
+    if let Some(shim) = record::read::<Identity>(&directory.shim()).map_err(failed("reading its records"))?
+        && shim.is_not_another().map_err(failed("looking for its shim"))?
+    {
+        process::end_group(shim.pid, PATIENCE).map_err(failed("ending what its shim had started"))?;
+    }
+    let Some(task) = record::read::<Task>(&directory.task()).map_err(failed("reading its records"))? else {
+        return Ok(());
+    };
+    let mut delete = Command::new(&task.runtime);
+    delete.arg("--root").arg(&task.run).args(["delete", "--force", &task.name]);
+    let deleted = process::run(&mut delete, PATIENCE).map_err(failed("deleting it by the container runtime"));
+    // Also when the runtime has failed: whatever its books say, nothing is left in the cgroup.
+    cgroup::end(&task.cgroup).map_err(failed("emptying its cgroup"))?;
+    let (status, said) = deleted?;
+    if !status.success() {
+        tracing::warn!(container = %id, said, "the container runtime could not delete it; its files are removed");
+    }
+    let books = task.run.join(&task.name);
+    gone(fs::remove_dir_all(&books)).map_err(file("removing", &books))
+}
+
+/// The container's first process, if it lives.
+fn first_process(directory: &Directory) -> io::Result<Option<Handle>> {
+    match record::read::<Started>(&directory.started())? {
+        Some(started) => started.process.open(),
+        None => Ok(None),
+    }
+}
+
+/// Deletes a directory in which nothing is mounted: deleting goes through mounts into what they show.
+fn empty(path: &Path) -> Result<(), Error> {
+    let mounts = Mounts::read().map_err(file("reading", Path::new("/proc/self/mountinfo")))?;
+    for point in mounts.below(path) {
+        rootfs::unmount(Path::new(&point)).map_err(file("unmounting", Path::new(&point)))?;
+    }
+    gone(fs::remove_dir_all(path)).map_err(file("removing", path))
 }

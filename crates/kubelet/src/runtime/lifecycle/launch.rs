@@ -15,7 +15,7 @@ use super::{
 use crate::shim;
 
 /// How long the OCI runtime may take to create and to start a container.
-const DEADLINE: Duration = Duration::from_secs(120);
+const DEADLINE: Duration = Duration::from_mins(2);
 
 impl Lifecycle {
     /// Makes and starts a container of which there is no trace. What a failure leaves is for the caller to clear.
