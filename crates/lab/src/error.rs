@@ -70,6 +70,8 @@ pub enum Error {
         #[source]
         source: kube::runtime::wait::Error,
     },
+    #[error("the agent ended")]
+    Agent(#[from] kubelet::Error),
     #[error("the controllers of the cluster ended")]
     Controllers(#[from] workloads::Error),
     #[error("the kubeconfig {path} cannot be used")]
