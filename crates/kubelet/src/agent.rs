@@ -118,11 +118,7 @@ pub async fn run(options: Options, stop: impl Future<Output = ()>) -> Result<(),
         addresses: options.addresses.clone(),
         runtime: Runtime::open(options.runtime.clone())?,
         network: network.clone(),
-        provisions: Provisions {
-            state: options.state.clone(),
-            api_server: options.api_server.clone(),
-            cluster_dns: options.cluster_dns,
-        },
+        provisions: Provisions::new(&options),
         events,
         board: Board::default(),
         tasks: Mutex::default(),
@@ -193,7 +189,7 @@ impl Agent {
         let containers = self.runtime.list().await.map_err(|cause| chain(&cause))?;
         let mut uids: BTreeSet<String> = containers.into_iter().map(|(id, _)| id.pod).collect();
         uids.extend(self.network.traces().await.map_err(|cause| chain(&cause))?);
-        uids.extend(self.provisions.traces().await?);
+        uids.extend(self.provisions.traces().map_err(|cause| chain(&cause))?);
         let here = self.board.uids();
         for uid in uids.difference(&here) {
             tracing::info!(uid, "removing what is left of a pod that is not on this node any more");
@@ -212,7 +208,7 @@ impl Agent {
             }
         }
         self.network.release(uid).await.map_err(|cause| chain(&cause))?;
-        self.provisions.release(uid).await?;
+        self.provisions.release(uid).await.map_err(|cause| chain(&cause))?;
         self.remove_traces(uid).await
     }
 
@@ -224,6 +220,6 @@ impl Agent {
             }
         }
         self.runtime.remove_logs(uid).await.map_err(|cause| chain(&cause))?;
-        self.provisions.remove(uid).await
+        self.provisions.remove(uid).map_err(|cause| chain(&cause))
     }
 }

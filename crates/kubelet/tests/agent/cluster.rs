@@ -160,7 +160,7 @@ impl Cluster {
         }
         // The API forgets a pod that is done before the node has.
         let uid = pod.metadata.uid.clone().unwrap();
-        let traces = ["state/containers", "state/logs", "kubelet/pods", "volatile/sandboxes", "netns"];
+        let traces = ["state/containers", "state/logs", "kubelet/pods", "kubelet/files", "volatile/sandboxes", "netns"];
         eventually(&format!("nothing is left of pod {name}"), || {
             let files = traces.iter().flat_map(|place| fs::read_dir(self.path(place)).into_iter().flatten().flatten());
             !files.map(|file| file.file_name().into_string().unwrap()).any(|file| file.contains(&uid))
