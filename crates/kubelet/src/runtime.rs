@@ -19,7 +19,7 @@ mod exec;
 mod lifecycle;
 pub(crate) mod process;
 pub(crate) mod record;
-mod rootfs;
+pub(crate) mod rootfs;
 pub mod spec;
 
 use std::collections::BTreeMap;
