@@ -111,7 +111,6 @@ pub async fn run(agent: Arc<Agent>, mut assignment: watch::Receiver<Assignment>)
             () = until(wake) => {}
         }
     }
-    worker.agent.board.withdraw(&worker.uid);
 }
 
 /// Resolves when a definition has changed; without a receiver never.
@@ -145,7 +144,6 @@ impl Worker {
     ) -> Self {
         let now = Timestamp::now();
         let uid = pod.metadata.uid.clone().unwrap_or_default();
-        agent.board.publish(&uid, Published { pod: pod.clone(), attempts: BTreeMap::new() });
         let mut worker = Self {
             seen: Seen::new(now),
             made: Made::default(),
@@ -170,7 +168,9 @@ impl Worker {
                 worker.annotate();
             }
             Ok(None) => {}
-            Err(cause) => tracing::warn!(pod = worker.name(), cause = chain(&cause), "its sandbox cannot be read"),
+            Err(cause) => {
+                tracing::warn!(pod = worker.name(), cause = chain(&cause), "its sandbox cannot be read")
+            }
         }
         let adopted: Vec<(String, Container)> = worker.seen.containers.clone().into_iter().collect();
         for (name, container) in adopted {
@@ -217,7 +217,8 @@ impl Worker {
             }
             self.act(action, now);
         }
-        let attempts = self.seen.containers.iter().filter_map(|(name, seen)| Some((name.clone(), seen.attempt?)));
+        let attempts =
+            self.seen.containers.iter().filter_map(|(name, seen)| Some((name.clone(), seen.attempt?)));
         let published = Published { pod: self.pod.clone(), attempts: attempts.collect() };
         self.agent.board.publish(&self.uid, published);
         self.write_status(&plan, now);
@@ -235,7 +236,8 @@ impl Worker {
 
     /// Takes a newer object. The watch and the answers to our own writes come by different ways.
     fn take_pod(&mut self, pod: Arc<Pod>) {
-        let version = |pod: &Pod| pod.metadata.resource_version.as_deref().and_then(|text| text.parse::<u64>().ok());
+        let version =
+            |pod: &Pod| pod.metadata.resource_version.as_deref().and_then(|text| text.parse::<u64>().ok());
         let older = version(&pod).zip(version(&self.pod)).is_some_and(|(new, known)| new < known);
         if !older && pod.metadata.uid == self.pod.metadata.uid {
             let before = std::mem::replace(&mut self.pod, pod);
@@ -275,7 +277,9 @@ impl Worker {
                 self.stop(&container, grace);
             }
             Action::Kill { container } => {
-                if let Some(stopping) = self.seen.containers.get_mut(&container).and_then(|seen| seen.stopping.as_mut()) {
+                if let Some(stopping) =
+                    self.seen.containers.get_mut(&container).and_then(|seen| seen.stopping.as_mut())
+                {
                     stopping.killed = true;
                 }
                 self.kill(&container);

@@ -67,8 +67,7 @@ impl Cluster {
     }
 
     pub fn start_agent(&mut self) {
-        let subject =
-            Subject { common_name: NODE.to_owned(), addresses: vec![LOCAL], ..Subject::default() };
+        let subject = Subject { common_name: NODE.to_owned(), addresses: vec![LOCAL], ..Subject::default() };
         let identity = self.authority.issue(&subject, HOUR).unwrap();
         let options = Options {
             name: NODE.to_owned(),
@@ -134,8 +133,12 @@ impl Cluster {
             Ok(found) => found.unwrap().unwrap(),
             Err(_) => {
                 let events = self.events(name).await;
-                let last = last.into_inner().unwrap().map(|pod| serde_json::to_string_pretty(&pod.status).unwrap());
-                panic!("pod {name} never was: {what}; its status is {}; its events are {events:#?}", last.unwrap_or_default())
+                let last =
+                    last.into_inner().unwrap().map(|pod| serde_json::to_string_pretty(&pod.status).unwrap());
+                panic!(
+                    "pod {name} never was: {what}; its status is {}; its events are {events:#?}",
+                    last.unwrap_or_default()
+                )
             }
         }
     }
@@ -153,16 +156,26 @@ impl Cluster {
 
     pub async fn gone(&self, pod: &Pod) {
         let name = pod.metadata.name.clone().unwrap();
-        let gone = await_condition(self.pods(), &name, conditions::is_deleted(pod.metadata.uid.as_deref().unwrap()));
+        let gone =
+            await_condition(self.pods(), &name, conditions::is_deleted(pod.metadata.uid.as_deref().unwrap()));
         if tokio::time::timeout(LONG, gone).await.is_err() {
             let pod = self.pods().get_opt(&name).await;
             panic!("pod {name} is deleted; events: {:#?}; pod: {pod:#?}", self.events(&name).await);
         }
         // The API forgets a pod that is done before the node has.
         let uid = pod.metadata.uid.clone().unwrap();
-        let traces = ["state/containers", "state/logs", "kubelet/pods", "kubelet/files", "volatile/sandboxes", "netns"];
+        let traces = [
+            "state/containers",
+            "state/logs",
+            "kubelet/pods",
+            "kubelet/files",
+            "volatile/sandboxes",
+            "netns",
+        ];
         eventually(&format!("nothing is left of pod {name}"), || {
-            let files = traces.iter().flat_map(|place| fs::read_dir(self.path(place)).into_iter().flatten().flatten());
+            let files = traces
+                .iter()
+                .flat_map(|place| fs::read_dir(self.path(place)).into_iter().flatten().flatten());
             !files.map(|file| file.file_name().into_string().unwrap()).any(|file| file.contains(&uid))
         })
         .await;
@@ -183,7 +196,8 @@ impl Cluster {
             let mut watch = Box::pin(events.watch(&WatchParams::default(), "0").await.unwrap());
             while let Some(event) = watch.try_next().await.unwrap() {
                 let (WatchEvent::Added(event) | WatchEvent::Modified(event)) = event else { continue };
-                let text = format!("{}: {}", event.reason.unwrap_or_default(), event.message.unwrap_or_default());
+                let text =
+                    format!("{}: {}", event.reason.unwrap_or_default(), event.message.unwrap_or_default());
                 let is_it = event.involved_object.name.as_deref() == Some(pod);
                 if is_it && words.iter().all(|word| text.contains(word)) {
                     return;
@@ -257,7 +271,11 @@ pub fn phase(pod: &Pod) -> String {
 
 pub fn condition(pod: &Pod, name: &str) -> String {
     let conditions = status(pod).conditions.unwrap_or_default();
-    conditions.into_iter().find(|condition| condition.type_ == name).map(|condition| condition.status).unwrap_or_default()
+    conditions
+        .into_iter()
+        .find(|condition| condition.type_ == name)
+        .map(|condition| condition.status)
+        .unwrap_or_default()
 }
 
 pub fn is_ready(pod: &Pod) -> bool {

@@ -5,10 +5,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test says what it expects")]
 
+mod cluster;
 #[path = "../runtime/fixture.rs"]
 #[allow(dead_code, reason = "what isolates tests of the runtime isolates these too; not all of it is used")]
 mod fixture;
-mod cluster;
 mod life;
 mod logs;
 mod networks;

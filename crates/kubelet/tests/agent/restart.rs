@@ -91,10 +91,20 @@ fn pods_come_back_after_a_power_cut() {
         // What a restart of the node takes: every process, and what is in memory.
         let uid = before.metadata.uid.clone().unwrap();
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
-        run("sh", &["-c", "kill -9 $(ls /proc | grep -E '^[0-9]+$' | grep -vx -e 1 -e $$ -e $PPID) 2>/dev/null; true"]);
+        run(
+            "sh",
+            &[
+                "-c",
+                "kill -9 $(ls /proc | grep -E '^[0-9]+$' | grep -vx -e 1 -e $$ -e $PPID) 2>/dev/null; true",
+            ],
+        );
         let netns = cluster.path("netns").join(&uid);
         run("umount", &[netns.to_str().unwrap()]);
-        for place in mounts.lines().filter_map(|line| line.split(' ').nth(4)).filter(|place| place.contains("/run/node/state")) {
+        for place in mounts
+            .lines()
+            .filter_map(|line| line.split(' ').nth(4))
+            .filter(|place| place.contains("/run/node/state"))
+        {
             run("umount", &["--lazy", place]);
         }
         for place in ["netns", "volatile", "run"] {
@@ -103,7 +113,9 @@ fn pods_come_back_after_a_power_cut() {
         run("ip", &["link", "delete", "pods0"]);
         cluster.start_agent();
         let after = cluster
-            .pod("app", "running again", |pod| container(pod, "main").restart_count == 1 && phase(pod) == "Running")
+            .pod("app", "running again", |pod| {
+                container(pod, "main").restart_count == 1 && phase(pod) == "Running"
+            })
             .await;
         let last = container(&after, "main").last_state.unwrap().terminated.unwrap();
         assert_eq!(last.reason.as_deref(), Some("ContainerStatusUnknown"));

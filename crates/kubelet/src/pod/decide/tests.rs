@@ -60,7 +60,8 @@ fn ended(code: i32, finished: i64) -> Container {
 }
 
 fn with(mut seen: Seen, containers: &[(&str, Container)]) -> Seen {
-    seen.containers.extend(containers.iter().map(|(name, container)| ((*name).to_owned(), container.clone())));
+    seen.containers
+        .extend(containers.iter().map(|(name, container)| ((*name).to_owned(), container.clone())));
     seen
 }
 
@@ -152,8 +153,7 @@ fn the_next_start_is_later_each_time() {
 
 #[test]
 fn what_could_not_start_is_tried_again_under_its_own_number() {
-    let refusal =
-        Refusal { reason: "ErrImageNeverPull", message: String::new(), until: at(1_005) };
+    let refusal = Refusal { reason: "ErrImageNeverPull", message: String::new(), until: at(1_005) };
     let refused = Container { attempt: Some(3), run: Run::Refused(refusal), ..Container::default() };
     expect(&plan(), &with(ready(), &[("main", refused.clone())]), &[], Some(1_005));
     assert_eq!(refused.next_attempt(), 3);

@@ -39,9 +39,7 @@ impl Worker {
     pub(super) fn annotate(&mut self) {
         self.status = StatusWrite::Working;
         let (agent, pod, made) = (self.agent.clone(), self.pod.clone(), self.made.clone());
-        self.tasks.spawn(async move {
-            News::StatusWritten(annotate(&agent, &pod, &made).await.map(Some))
-        });
+        self.tasks.spawn(async move { News::StatusWritten(annotate(&agent, &pod, &made).await.map(Some)) });
     }
 
     pub(super) fn start(&mut self, container: &str) {
@@ -55,7 +53,8 @@ impl Worker {
         // The latest and the one before it can be asked about; what is older goes.
         if let Some(old) = attempt.checked_sub(2) {
             let (runtime, id) = (self.agent.runtime.clone(), self.id(container, old));
-            self.tasks.spawn(async move { News::Tried(runtime.remove(&id).await.map_err(|cause| chain(&cause))) });
+            self.tasks
+                .spawn(async move { News::Tried(runtime.remove(&id).await.map_err(|cause| chain(&cause))) });
         }
     }
 
@@ -143,7 +142,10 @@ impl Worker {
             let Some(probe) = kind.of(&spec).cloned() else { continue };
             if !probe::is_supported(&probe) {
                 let about = self.agent.events.about(&self.pod).container(container);
-                about.warning("Unhealthy", format!("{} probe: this node cannot ask by gRPC; it counts as passed", kind.name()));
+                about.warning(
+                    "Unhealthy",
+                    format!("{} probe: this node cannot ask by gRPC; it counts as passed", kind.name()),
+                );
             }
             let asked = probe::Asked {
                 container: self.id(container, attempt),
@@ -244,7 +246,11 @@ fn is_gone(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.is_not_found() || status.is_conflict())
 }
 
-async fn write_status(agent: &Agent, pod: &Pod, change: &serde_json::Value) -> kube::Result<Option<Arc<Pod>>> {
+async fn write_status(
+    agent: &Agent,
+    pod: &Pod,
+    change: &serde_json::Value,
+) -> kube::Result<Option<Arc<Pod>>> {
     let (pods, name) = pods(agent, pod);
     match pods.patch_status(&name, &PatchParams::default(), &Patch::Strategic(change)).await {
         Ok(pod) => Ok(Some(Arc::new(pod))),
@@ -286,9 +292,9 @@ async fn start(agent: &Agent, pod: &Pod, one: &Mutex<()>, id: &ContainerId) -> R
     let name = spec.image.clone().unwrap_or_default();
     let image = agent.runtime.images().get(&name).map_err(|cause| refused(cause.into()))?;
     about().normal("Pulled", format!("image {name:?} is on this node"));
-    let provided = provide(agent, pod, &spec, &image.configuration, one, id).await.map_err(|cause| {
-        StartError { reason: "CreateContainerConfigError", message: chain(&cause) }
-    })?;
+    let provided = provide(agent, pod, &spec, &image.configuration, one, id)
+        .await
+        .map_err(|cause| StartError { reason: "CreateContainerConfigError", message: chain(&cause) })?;
     agent.runtime.start(&describe(pod, &spec, id.clone(), provided)).await.map_err(refused)?;
     about().normal("Created", format!("created container {}", id.container));
     if let Some(hook) = spec.lifecycle.and_then(|lifecycle| lifecycle.post_start)
@@ -301,7 +307,10 @@ async fn start(agent: &Agent, pod: &Pod, one: &Mutex<()>, id: &ContainerId) -> R
     }
     match agent.runtime.state(id).await.map_err(refused)? {
         Some(state) => Ok(state),
-        None => Err(StartError { reason: "RunContainerError", message: "it is gone right after its start".to_owned() }),
+        None => Err(StartError {
+            reason: "RunContainerError",
+            message: "it is gone right after its start".to_owned(),
+        }),
     }
 }
 
@@ -341,7 +350,12 @@ async fn provide(
 }
 
 /// Runs what a container wants run inside it around its start and stop.
-async fn run_hook(agent: &Agent, id: &ContainerId, hook: &LifecycleHandler, limit: Duration) -> Result<(), String> {
+async fn run_hook(
+    agent: &Agent,
+    id: &ContainerId,
+    hook: &LifecycleHandler,
+    limit: Duration,
+) -> Result<(), String> {
     if let Some(sleep) = &hook.sleep {
         let wanted = Duration::from_secs(u64::try_from(sleep.seconds).unwrap_or_default());
         tokio::time::sleep(wanted.min(limit)).await;
