@@ -48,7 +48,10 @@ pub(super) struct Lifecycle {
 }
 
 impl Lifecycle {
-    pub(super) fn open(options: Options) -> Result<Self, Error> {
+    pub(super) fn open(mut options: Options) -> Result<Self, Error> {
+        for path in [&mut options.state, &mut options.run, &mut options.images] {
+            *path = std::path::absolute(&*path).map_err(file("looking for", path))?;
+        }
         for path in [options.state.join(CONTAINERS), options.state.join(TRASH), options.run.clone()] {
             fs::create_dir_all(&path).map_err(file("making", &path))?;
         }
