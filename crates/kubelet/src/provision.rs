@@ -100,7 +100,7 @@ impl Provisions {
             Err(cause) if cause.kind() == io::ErrorKind::NotFound => {}
             Err(cause) => return Err(failed("listing", &self.files)(cause)),
             Ok(entries) => {
-                uids.extend(entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()))
+                uids.extend(entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()));
             }
         }
         Ok(uids)

@@ -50,8 +50,8 @@ pub fn adopt(
 
 fn status_of<'a>(pod: &'a Pod, name: &str) -> Option<&'a ContainerStatus> {
     let status = pod.status.as_ref()?;
-    let all = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
-    all.filter(|status| status.name == name).last()
+    let mut all = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
+    all.rfind(|status| status.name == name)
 }
 
 fn from_trace(attempt: u32, state: &State, previous: Option<Exit>) -> Container {

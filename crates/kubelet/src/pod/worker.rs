@@ -4,6 +4,7 @@
 //! while another happens. A worker that is dropped leaves its pod running: the next life of the agent takes it over.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -85,8 +86,7 @@ pub async fn run(agent: Arc<Agent>, mut assignment: watch::Receiver<Assignment>)
     let mut definitions = None;
     let mut refresh = tokio::time::interval(REFRESH);
     refresh.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        let Some(wake) = worker.step() else { break };
+    while let ControlFlow::Continue(wake) = worker.step() {
         let waits_for_network = worker.failures.sandbox > 0;
         if !waits_for_network {
             definitions = None;
@@ -120,7 +120,7 @@ async fn changed(definitions: Option<&mut watch::Receiver<u64>>) {
     {
         return;
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 async fn until(wake: Option<Timestamp>) {
@@ -169,7 +169,7 @@ impl Worker {
             }
             Ok(None) => {}
             Err(cause) => {
-                tracing::warn!(pod = worker.name(), cause = chain(&cause), "its sandbox cannot be read")
+                tracing::warn!(pod = worker.name(), cause = chain(&cause), "its sandbox cannot be read");
             }
         }
         let adopted: Vec<(String, Container)> = worker.seen.containers.clone().into_iter().collect();
@@ -207,13 +207,13 @@ impl Worker {
         Plan::of(&self.pod, self.gone)
     }
 
-    /// One turn. Tells when to look again at the latest, or none if the worker is done.
-    fn step(&mut self) -> Option<Option<Timestamp>> {
+    /// One turn. Tells when to look again at the latest, or that there is nothing more to do.
+    fn step(&mut self) -> ControlFlow<(), Option<Timestamp>> {
         let (plan, now) = (self.plan(), Timestamp::now());
         let decision = decide(&plan, &self.seen, now);
         for action in decision.actions {
             if action == Action::Forget {
-                return None;
+                return ControlFlow::Break(());
             }
             self.act(action, now);
         }
@@ -223,7 +223,7 @@ impl Worker {
         self.agent.board.publish(&self.uid, published);
         self.write_status(&plan, now);
         let status = if let StatusWrite::Failed { until } = self.status { Some(until) } else { None };
-        Some([decision.wake, status].into_iter().flatten().min())
+        ControlFlow::Continue([decision.wake, status].into_iter().flatten().min())
     }
 
     /// Takes what the API says now.

@@ -73,9 +73,9 @@ fn port_number(asked: &Asked, port: &IntOrString) -> Option<u16> {
         IntOrString::Int(number) => u16::try_from(*number).ok(),
         IntOrString::String(name) => {
             let ports = asked.spec.ports.iter().flatten();
-            let named =
+            let mut named =
                 ports.filter(|port| port.name.as_deref() == Some(name)).map(|port| port.container_port);
-            named.filter_map(|number| u16::try_from(number).ok()).next().or_else(|| name.parse().ok())
+            named.find_map(|number| u16::try_from(number).ok()).or_else(|| name.parse().ok())
         }
     }
 }

@@ -12,7 +12,7 @@ use futures::TryStreamExt as _;
 use identity::{Authority, Subject};
 use k8s_openapi::api::core::v1::{ContainerStatus, Event, Pod, PodStatus};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{DeleteParams, PostParams, WatchEvent, WatchParams};
+use kube::api::{DeleteParams, ListParams, PostParams, WatchEvent, WatchParams};
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Api, Client, CustomResourceExt as _};
 use kubelet::{Capacity, CniOptions, Options, Serving};
@@ -26,12 +26,14 @@ pub const NODE: &str = "node1";
 const HOUR: Duration = Duration::from_hours(1);
 const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
+type Running = (oneshot::Sender<()>, JoinHandle<Result<(), kubelet::Error>>);
+
 pub struct Cluster {
     pub client: Client,
     pub node: Node,
     _server: ApiServer,
     authority: Authority,
-    agent: Option<(oneshot::Sender<()>, JoinHandle<Result<(), kubelet::Error>>)>,
+    agent: Option<Running>,
 }
 
 impl Cluster {
@@ -129,18 +131,13 @@ impl Cluster {
             *last.lock().unwrap() = pod.cloned();
             pod.is_some_and(&holds)
         };
-        match tokio::time::timeout(LONG, await_condition(self.pods(), name, condition)).await {
-            Ok(found) => found.unwrap().unwrap(),
-            Err(_) => {
-                let events = self.events(name).await;
-                let last =
-                    last.into_inner().unwrap().map(|pod| serde_json::to_string_pretty(&pod.status).unwrap());
-                panic!(
-                    "pod {name} never was: {what}; its status is {}; its events are {events:#?}",
-                    last.unwrap_or_default()
-                )
-            }
+        if let Ok(found) = tokio::time::timeout(LONG, await_condition(self.pods(), name, condition)).await {
+            return found.unwrap().unwrap();
         }
+        let events = self.events(name).await;
+        let last = last.into_inner().unwrap().map(|pod| serde_json::to_string_pretty(&pod.status).unwrap());
+        let last = last.unwrap_or_default();
+        panic!("pod {name} never was: {what}; its status is {last}; its events are {events:#?}")
     }
 
     pub async fn running(&self, name: &str) -> Pod {
@@ -184,7 +181,7 @@ impl Cluster {
     /// Reasons and messages of the pod's events.
     pub async fn events(&self, pod: &str) -> Vec<String> {
         let events: Api<Event> = Api::default_namespaced(self.client.clone());
-        let all = events.list(&Default::default()).await.unwrap();
+        let all = events.list(&ListParams::default()).await.unwrap();
         let own = all.items.into_iter().filter(|event| event.involved_object.name.as_deref() == Some(pod));
         own.map(|event| format!("{}: {}", event.reason.unwrap(), event.message.unwrap())).collect()
     }
@@ -205,9 +202,8 @@ impl Cluster {
             }
             panic!("the watch of events ended");
         };
-        if tokio::time::timeout(LONG, found).await.is_err() {
-            panic!("no event with {words:?}: {:#?}", self.events(pod).await);
-        }
+        let found = tokio::time::timeout(LONG, found).await;
+        assert!(found.is_ok(), "no event with {words:?}: {:#?}", self.events(pod).await);
     }
 
     /// Teaches the API what networks are.
@@ -285,8 +281,8 @@ pub fn is_ready(pod: &Pod) -> bool {
 /// The status of its container `main`, or of an init container.
 pub fn container(pod: &Pod, name: &str) -> ContainerStatus {
     let status = status(pod);
-    let all = status.init_container_statuses.into_iter().chain(status.container_statuses).flatten();
-    all.filter(|status| status.name == name).last().unwrap_or_default()
+    let mut all = status.init_container_statuses.into_iter().chain(status.container_statuses).flatten();
+    all.rfind(|status| status.name == name).unwrap_or_default()
 }
 
 pub fn waiting(pod: &Pod, name: &str) -> String {

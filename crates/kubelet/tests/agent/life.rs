@@ -1,6 +1,8 @@
 //! Pods from their start to their end.
 
-use kube::api::DeleteParams;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::{DeleteParams, LogParams, PostParams};
 use serde_json::json;
 
 use crate::cluster::{Cluster, condition, container, phase, run, script, sleeper, status, waiting};
@@ -172,5 +174,42 @@ fn a_pod_on_the_nodes_network_has_the_nodes_address() {
         assert!(cluster.leases("pods").is_empty());
         assert!(!run("ip", &["link"]).contains("veth"), "nothing was made for it");
         cluster.delete("app", &DeleteParams::default()).await;
+    });
+}
+
+#[test]
+fn a_container_has_what_its_pod_promises() {
+    isolated("life::a_container_has_what_its_pod_promises", |node| async {
+        let cluster = Cluster::start(node).await;
+        let text = "env | sort; cat /etc/hosts /etc/hostname /config/greeting; test -s $TOKEN && echo token";
+        let mut pod = script("job", text);
+        pod["spec"]["restartPolicy"] = json!("Never");
+        pod["spec"]["containers"][0]["env"] = json!([
+            { "name": "IP", "valueFrom": { "fieldRef": { "fieldPath": "status.podIP" } } },
+            { "name": "NODE", "valueFrom": { "fieldRef": { "fieldPath": "spec.nodeName" } } },
+            { "name": "WHERE", "value": "$(IP) on $(NODE)" },
+            { "name": "TOKEN", "value": "/var/run/secrets/kubernetes.io/serviceaccount/token" },
+        ]);
+        pod["spec"]["volumes"] = json!([{ "name": "config", "configMap": { "name": "greetings" } }]);
+        pod["spec"]["containers"][0]["volumeMounts"] = json!([{ "name": "config", "mountPath": "/config" }]);
+        cluster.create(pod).await;
+        cluster.event("job", &["FailedMount", "greetings"]).await;
+        let map = json!({ "metadata": { "name": "greetings" }, "data": { "greeting": "hello\n" } });
+        let maps: Api<ConfigMap> = Api::default_namespaced(cluster.client.clone());
+        maps.create(&PostParams::default(), &serde_json::from_value(map).unwrap()).await.unwrap();
+        let pod = cluster.pod("job", "succeeded", |pod| phase(pod) == "Succeeded").await;
+        let log = cluster.pods().logs("job", &LogParams::default()).await.unwrap();
+        let ip = status(&pod).pod_ip.unwrap();
+        for line in [
+            format!("WHERE={ip} on node1"),
+            "KUBERNETES_SERVICE_HOST=127.0.0.1".to_owned(),
+            format!("{ip}\tjob"),
+            "job".to_owned(),
+            "hello".to_owned(),
+            "token".to_owned(),
+        ] {
+            assert!(log.lines().any(|known| known == line), "{line:?} is not in:\n{log}");
+        }
+        cluster.delete("job", &DeleteParams::default()).await;
     });
 }

@@ -16,7 +16,6 @@ mod node;
 mod probes;
 mod restart;
 
-use std::ffi::OsString;
 use std::path::Path;
 use std::process::{ExitCode, Termination as _};
 
@@ -24,6 +23,6 @@ use std::process::{ExitCode, Termination as _};
 #[ignore = "not a test: the shim of the containers in the tests"]
 fn become_the_shim() {
     let directory = std::env::args_os().next_back().filter(|last| Path::new(last).is_dir());
-    let code = kubelet::shim::run(directory.map(OsString::from));
+    let code = kubelet::shim::run(directory);
     assert!(code.report() == ExitCode::SUCCESS.report(), "the shim failed");
 }

@@ -1,9 +1,10 @@
 //! The agent dies and comes back, and so does the node.
 
 use std::fs;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, ListParams};
 use serde_json::json;
 
 use crate::cluster::{Cluster, container, phase, run, script, sleeper, status};
@@ -122,5 +123,42 @@ fn pods_come_back_after_a_power_cut() {
         assert_eq!(container(&after, "init").restart_count, 1, "a new sandbox is initialised anew");
         assert_eq!(cluster.leases("pods").len(), 1, "the old address went back");
         cluster.delete("app", &DeleteParams::default()).await;
+    });
+}
+
+/// Whenever the agent dies, the next one makes of it what was wanted, and in the end nothing is left.
+#[test]
+fn an_agent_may_die_at_any_moment() {
+    isolated("restart::an_agent_may_die_at_any_moment", |node| async {
+        let mut cluster = Cluster::start(node).await;
+        let names: Vec<String> = (0..3).map(|n| format!("app{n}")).collect();
+        for name in &names {
+            cluster.create(sleeper(name)).await;
+        }
+        for round in 1..8 {
+            tokio::time::sleep(Duration::from_millis(round * 37)).await;
+            cluster.stop_agent().await;
+            cluster.start_agent();
+        }
+        for name in &names {
+            let pod = cluster.running(name).await;
+            assert_eq!(container(&pod, "main").restart_count, 0, "no container was started twice");
+        }
+        assert_eq!(cluster.leases("pods").len(), names.len());
+        for name in &names {
+            cluster.pods().delete(name, &DeleteParams::default()).await.unwrap();
+        }
+        for round in 1..8 {
+            tokio::time::sleep(Duration::from_millis(round * 23)).await;
+            cluster.stop_agent().await;
+            cluster.start_agent();
+        }
+        let left = || async { cluster.pods().list(&ListParams::default()).await.unwrap().items };
+        while let Some(pod) = left().await.first() {
+            cluster.gone(pod).await;
+        }
+        eventually("all addresses are free", || cluster.leases("pods").is_empty()).await;
+        let traces = cluster.path("state/containers");
+        eventually("nothing is left", || fs::read_dir(&traces).unwrap().next().is_none()).await;
     });
 }

@@ -29,7 +29,6 @@ fn plan() -> Plan {
         ending: None,
         deadline: None,
         settled: None,
-        host_network: false,
     }
 }
 
@@ -183,7 +182,7 @@ fn a_pod_that_ends_stops_releases_removes_and_says_so() {
     };
     expect(&plan, &with(ready(), &[("main", stopping(990, false))]), &[], Some(1_020));
     let kill = Action::Kill { container: "main".to_owned() };
-    expect(&plan, &with(ready(), &[("main", stopping(970, false))]), &[kill.clone()], None);
+    expect(&plan, &with(ready(), &[("main", stopping(970, false))]), std::slice::from_ref(&kill), None);
     expect(&plan, &with(ready(), &[("main", stopping(970, true))]), &[], None);
     let hurried = Plan { grace: Duration::from_secs(5), ..plan.clone() };
     expect(&hurried, &with(ready(), &[("main", stopping(990, false))]), &[kill], None);
@@ -228,7 +227,7 @@ fn outcomes_follow_the_policy() {
     };
     let of = |restart, ending, codes: &[i32]| {
         let main = (0..codes.len()).map(|n| wanted(&format!("c{n}"))).collect();
-        outcome(&Plan { restart, ending, main, ..plan() }, &seen(codes), at(NOW))
+        outcome(&Plan { main, restart, ending, ..plan() }, &seen(codes), at(NOW))
     };
     assert_eq!(of(Restart::Never, None, &[0, 0]), Some(Outcome::Succeeded));
     assert_eq!(of(Restart::Never, None, &[0, 2]), Some(Outcome::Failed));
