@@ -123,7 +123,10 @@ impl Sight<'_> {
             },
             started: Some(running && container.started),
             restart_count: i32::try_from(attempt).unwrap_or(i32::MAX),
-            last_state: last.map(|(exit, attempt)| self.terminated(&spec.name, attempt, exit)),
+            // The API always has one, if only an empty one.
+            last_state: Some(
+                last.map(|(exit, attempt)| self.terminated(&spec.name, attempt, exit)).unwrap_or_default(),
+            ),
             state: Some(state),
             ..ContainerStatus::default()
         }
@@ -248,7 +251,15 @@ pub fn patch(pod: &Pod, wanted: &PodStatus) -> Result<Option<Value>, serde_json:
             // Only those that changed: the others may be somebody else's.
             let known = known.as_array().cloned().unwrap_or_default();
             let list = wanted.as_array().cloned().unwrap_or_default().into_iter();
-            let list: Vec<Value> = list.filter(|condition| !known.contains(condition)).collect();
+            let mut list: Vec<Value> = list.filter(|condition| !known.contains(condition)).collect();
+            for condition in &mut list {
+                // Merged by type: what is not said would stay as it was.
+                for key in ["reason", "message"] {
+                    if condition.get(key).is_none() {
+                        condition[key] = Value::Null;
+                    }
+                }
+            }
             if !list.is_empty() {
                 changed.insert(key.to_owned(), Value::Array(list));
             }

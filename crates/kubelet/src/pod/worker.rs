@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
+use serde_json::Value;
 use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
@@ -58,6 +59,9 @@ pub(super) struct Worker {
     /// What containers left in their termination logs.
     messages: BTreeMap<(String, u32), String>,
     status: StatusWrite,
+    /// The change of the status that was written last, and the version of the pod that came of it: asking for the same
+    /// of the same would only be answered the same.
+    written: Option<(Value, Option<String>)>,
     /// Volumes are made and refreshed by one task at a time.
     publishing: Arc<Mutex<()>>,
 }
@@ -71,10 +75,10 @@ struct Failures {
     status: u32,
 }
 
-/// Where the writing of the status is. One at a time.
+/// Where the writing of the status is, and of which change. One at a time.
 enum StatusWrite {
     Idle,
-    Working,
+    Working(Option<Value>),
     Failed { until: Timestamp },
 }
 
@@ -153,6 +157,7 @@ impl Worker {
             told,
             messages: BTreeMap::new(),
             status: StatusWrite::Idle,
+            written: None,
             publishing: Arc::default(),
             agent,
             uid,

@@ -13,6 +13,7 @@ use identity::{Authority, Subject};
 use k8s_openapi::api::core::v1::{ContainerStatus, Event, Pod, PodStatus};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, ListParams, PostParams, WatchEvent, WatchParams};
+use kube::config::KubeConfigOptions;
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Api, Client, CustomResourceExt as _};
 use kubelet::{Capacity, CniOptions, Options, Serving};
@@ -31,8 +32,7 @@ type Running = (oneshot::Sender<()>, JoinHandle<Result<(), kubelet::Error>>);
 pub struct Cluster {
     pub client: Client,
     pub node: Node,
-    _server: ApiServer,
-    authority: Authority,
+    server: ApiServer,
     agent: Option<Running>,
 }
 
@@ -53,8 +53,7 @@ impl Cluster {
         fs::create_dir_all(node.state.join("net.d")).unwrap();
         let options = apiserver::Options { data: Some(data.clone()), ..apiserver::Options::default() };
         let server = ApiServer::start(options).await.unwrap();
-        let authority = Authority::load_or_generate(&data, "ca", HOUR).unwrap();
-        Self { client: server.client("default"), node, _server: server, authority, agent: None }
+        Self { client: server.client("default"), node, server, agent: None }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -69,40 +68,22 @@ impl Cluster {
     }
 
     pub fn start_agent(&mut self) {
-        let subject = Subject { common_name: NODE.to_owned(), addresses: vec![LOCAL], ..Subject::default() };
-        let identity = self.authority.issue(&subject, HOUR).unwrap();
-        let options = Options {
-            name: NODE.to_owned(),
-            client: self.client.clone(),
-            addresses: vec![LOCAL],
-            labels: BTreeMap::from([("zone".to_owned(), "a".to_owned())]),
-            taints: Vec::new(),
-            capacity: Capacity { cores: 2, memory: 4 << 30, pods: 110, ephemeral_storage: 10 << 30 },
-            runtime: self.node.options(),
-            state: self.path("kubelet"),
-            run: self.path("volatile"),
-            cni: CniOptions {
-                conf_dir: self.path("net.d"),
-                plugin_dirs: vec!["/usr/lib/cni".into()],
-                journal: self.path("journal"),
-                netns_dir: self.path("netns"),
-            },
-            serving: Serving {
-                address: (LOCAL, 0).into(),
-                certificate: identity.certificate,
-                key: identity.key,
-                client_ca: self.authority.certificate().to_owned(),
-            },
-            api_server: ("127.0.0.1".to_owned(), 6443),
-            cluster_dns: None,
-            heartbeat: Duration::from_millis(500),
-        };
+        let options = options(&self.node, self.client.clone());
         let (stop, stopped) = oneshot::channel();
         let agent = tokio::spawn(kubelet::run(options, async {
             // Whoever forgets to stop it ends the test with it.
             let _ = stopped.await;
         }));
         self.agent = Some((stop, agent));
+    }
+
+    /// Serves the API to other processes; its administrator's kubeconfig.
+    pub async fn serve(&self) -> PathBuf {
+        let listening = self.server.listen((LOCAL, 0).into()).await.unwrap();
+        let path = self.path("kubeconfig");
+        fs::write(&path, &listening.kubeconfig).unwrap();
+        tokio::spawn(listening.run(std::future::pending()));
+        path
     }
 
     /// Ends the agent; its pods go on.
@@ -232,6 +213,63 @@ impl Cluster {
         let names = files.map(|file| file.file_name().into_string().unwrap());
         names.filter(|name| name.parse::<IpAddr>().is_ok()).collect()
     }
+}
+
+/// How the agent of a node is set up.
+fn options(node: &Node, client: Client) -> Options {
+    let path = |name: &str| node.state.join(name);
+    let authority = Authority::load_or_generate(&path("apiserver"), "ca", HOUR).unwrap();
+    let subject = Subject { common_name: NODE.to_owned(), addresses: vec![LOCAL], ..Subject::default() };
+    let identity = authority.issue(&subject, HOUR).unwrap();
+    Options {
+        name: NODE.to_owned(),
+        client,
+        addresses: vec![LOCAL],
+        labels: BTreeMap::from([("zone".to_owned(), "a".to_owned())]),
+        taints: Vec::new(),
+        capacity: Capacity { cores: 2, memory: 4 << 30, pods: 110, ephemeral_storage: 10 << 30 },
+        runtime: node.options(),
+        state: path("kubelet"),
+        run: path("volatile"),
+        cni: CniOptions {
+            conf_dir: path("net.d"),
+            plugin_dirs: vec!["/usr/lib/cni".into()],
+            journal: path("journal"),
+            netns_dir: path("netns"),
+        },
+        serving: Serving {
+            address: (LOCAL, 0).into(),
+            certificate: identity.certificate,
+            key: identity.key,
+            client_ca: authority.certificate().to_owned(),
+        },
+        api_server: ("127.0.0.1".to_owned(), 6443),
+        cluster_dns: None,
+        heartbeat: Duration::from_millis(500),
+    }
+}
+
+const KUBECONFIG: &str = "GODWIT_TEST_KUBECONFIG";
+
+/// An agent in a process of its own, which can be killed.
+pub fn agent_process(kubeconfig: &Path) -> std::process::Child {
+    let this = std::env::current_exe().unwrap();
+    let arguments = ["become_the_agent", "--exact", "--ignored", "--nocapture"];
+    let mut command = Command::new(this);
+    command.args(arguments).env(KUBECONFIG, kubeconfig).stdout(std::process::Stdio::null()).spawn().unwrap()
+}
+
+/// What such a process does.
+pub fn become_the_agent() {
+    let kubeconfig = fs::read(std::env::var_os(KUBECONFIG).expect("a test starts it")).unwrap();
+    let node = Node { state: "/run/node".into(), cgroup: std::env::var("GODWIT_TEST_INSIDE").unwrap() };
+    tokio::runtime::Runtime::new().unwrap().block_on(async {
+        let kubeconfig = serde_json::from_slice(&kubeconfig).unwrap();
+        let config =
+            kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+        let options = options(&node, Client::try_from(config).unwrap());
+        kubelet::run(options, std::future::pending()).await.unwrap();
+    });
 }
 
 fn bridge(name: &str, subnet: &str, ipam: &Path) -> Value {

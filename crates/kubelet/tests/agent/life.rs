@@ -188,10 +188,14 @@ fn a_container_has_what_its_pod_promises() {
             { "name": "IP", "valueFrom": { "fieldRef": { "fieldPath": "status.podIP" } } },
             { "name": "NODE", "valueFrom": { "fieldRef": { "fieldPath": "spec.nodeName" } } },
             { "name": "WHERE", "value": "$(IP) on $(NODE)" },
-            { "name": "TOKEN", "value": "/var/run/secrets/kubernetes.io/serviceaccount/token" },
+            { "name": "TOKEN", "value": "/token/token" },
         ]);
-        pod["spec"]["volumes"] = json!([{ "name": "config", "configMap": { "name": "greetings" } }]);
-        pod["spec"]["containers"][0]["volumeMounts"] = json!([{ "name": "config", "mountPath": "/config" }]);
+        pod["spec"]["volumes"] = json!([
+            { "name": "config", "configMap": { "name": "greetings" } },
+            { "name": "token", "projected": { "sources": [{ "serviceAccountToken": { "path": "token" } }] } },
+        ]);
+        pod["spec"]["containers"][0]["volumeMounts"] =
+            json!([{ "name": "config", "mountPath": "/config" }, { "name": "token", "mountPath": "/token" }]);
         cluster.create(pod).await;
         cluster.event("job", &["FailedMount", "greetings"]).await;
         let map = json!({ "metadata": { "name": "greetings" }, "data": { "greeting": "hello\n" } });

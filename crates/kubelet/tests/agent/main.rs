@@ -20,6 +20,12 @@ use std::path::Path;
 use std::process::{ExitCode, Termination as _};
 
 #[test]
+#[ignore = "not a test: an agent that is killed by a test"]
+fn become_the_agent() {
+    cluster::become_the_agent();
+}
+
+#[test]
 #[ignore = "not a test: the shim of the containers in the tests"]
 fn become_the_shim() {
     let directory = std::env::args_os().next_back().filter(|last| Path::new(last).is_dir());

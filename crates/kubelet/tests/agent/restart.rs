@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, ListParams};
 use serde_json::json;
 
-use crate::cluster::{Cluster, container, phase, run, script, sleeper, status};
+use crate::cluster::{Cluster, agent_process, container, phase, run, script, sleeper, status};
 use crate::fixture::{eventually, isolated};
 use kubelet::runtime::{ContainerId, Runtime, State};
 
@@ -130,16 +130,24 @@ fn pods_come_back_after_a_power_cut() {
 #[test]
 fn an_agent_may_die_at_any_moment() {
     isolated("restart::an_agent_may_die_at_any_moment", |node| async {
-        let mut cluster = Cluster::start(node).await;
+        let cluster = Cluster::without_network(node).await;
+        cluster.write_network();
+        let kubeconfig = cluster.serve().await;
         let names: Vec<String> = (0..3).map(|n| format!("app{n}")).collect();
         for name in &names {
             cluster.create(sleeper(name)).await;
         }
-        for round in 1..8 {
-            tokio::time::sleep(Duration::from_millis(round * 37)).await;
-            cluster.stop_agent().await;
-            cluster.start_agent();
-        }
+        let die_often = || async {
+            for round in 1..8 {
+                let mut agent = agent_process(&kubeconfig);
+                // Not to wait for something, but to come at another moment each time.
+                tokio::time::sleep(Duration::from_millis(100 + round * 61)).await;
+                agent.kill().unwrap();
+                agent.wait().unwrap();
+            }
+            agent_process(&kubeconfig)
+        };
+        let mut agent = die_often().await;
         for name in &names {
             let pod = cluster.running(name).await;
             assert_eq!(container(&pod, "main").restart_count, 0, "no container was started twice");
@@ -148,17 +156,16 @@ fn an_agent_may_die_at_any_moment() {
         for name in &names {
             cluster.pods().delete(name, &DeleteParams::default()).await.unwrap();
         }
-        for round in 1..8 {
-            tokio::time::sleep(Duration::from_millis(round * 23)).await;
-            cluster.stop_agent().await;
-            cluster.start_agent();
-        }
-        let left = || async { cluster.pods().list(&ListParams::default()).await.unwrap().items };
-        while let Some(pod) = left().await.first() {
-            cluster.gone(pod).await;
+        agent.kill().unwrap();
+        agent.wait().unwrap();
+        agent = die_often().await;
+        for pod in cluster.pods().list(&ListParams::default()).await.unwrap() {
+            cluster.gone(&pod).await;
         }
         eventually("all addresses are free", || cluster.leases("pods").is_empty()).await;
         let traces = cluster.path("state/containers");
         eventually("nothing is left", || fs::read_dir(&traces).unwrap().next().is_none()).await;
+        agent.kill().unwrap();
+        agent.wait().unwrap();
     });
 }

@@ -193,4 +193,14 @@ fn only_what_changed_is_written() {
     let changed: Vec<&String> = change["status"].as_object().unwrap().keys().collect();
     assert_eq!(changed, ["conditions", "containerStatuses"]);
     assert_eq!(change["status"]["conditions"].as_array().unwrap().len(), 2, "Ready and ContainersReady");
+
+    case.pod["status"] = serde_json::to_value(case.status()).unwrap();
+    case.seen.containers.insert("main".into(), running());
+    let change = patch(&case.pod(), &case.status()).unwrap().unwrap();
+    assert_eq!(
+        change["status"]["conditions"][0]["message"],
+        Value::Null,
+        "what no longer holds is taken back"
+    );
+    assert!(change["status"]["conditions"][0].as_object().unwrap().contains_key("message"));
 }

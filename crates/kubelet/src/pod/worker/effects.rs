@@ -37,7 +37,7 @@ impl Worker {
 
     /// Sees to it that the API knows of the networks: the agent may have died before it could say so.
     pub(super) fn annotate(&mut self) {
-        self.status = StatusWrite::Working;
+        self.status = StatusWrite::Working(None);
         let (agent, pod, made) = (self.agent.clone(), self.pod.clone(), self.made.clone());
         self.tasks.spawn(async move { News::StatusWritten(annotate(&agent, &pod, &made).await.map(Some)) });
     }
@@ -179,19 +179,25 @@ impl Worker {
 
     /// Writes the status, unless the API has it or it is being written.
     pub(super) fn write_status(&mut self, plan: &Plan, now: Timestamp) {
-        let due = match self.status {
+        let due = match &self.status {
             StatusWrite::Idle => true,
-            StatusWrite::Working => false,
-            StatusWrite::Failed { until } => now >= until,
+            StatusWrite::Working(_) => false,
+            StatusWrite::Failed { until } => now >= *until,
         };
         if !due || self.gone {
             return;
         }
-        let Some(change) = self.status_change(plan, now) else {
+        let same = |change: &serde_json::Value| {
+            let now = self.pod.metadata.resource_version.as_ref();
+            self.written
+                .as_ref()
+                .is_some_and(|(written, version)| written == change && version.as_ref() == now)
+        };
+        let Some(change) = self.status_change(plan, now).filter(|change| !same(change)) else {
             self.status = StatusWrite::Idle;
             return;
         };
-        self.status = StatusWrite::Working;
+        self.status = StatusWrite::Working(Some(change.clone()));
         let (agent, pod) = (self.agent.clone(), self.pod.clone());
         self.tasks.spawn(async move { News::StatusWritten(write_status(&agent, &pod, &change).await) });
     }
@@ -215,7 +221,7 @@ impl Worker {
 
     /// Tells the API that nothing is left, with the last status before.
     pub(super) fn finalise(&mut self) {
-        if matches!(self.status, StatusWrite::Working) {
+        if matches!(self.status, StatusWrite::Working(_)) {
             // Its end is news, and then it is decided again.
             return;
         }

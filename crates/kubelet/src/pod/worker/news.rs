@@ -129,11 +129,14 @@ impl Worker {
     }
 
     fn hear_status(&mut self, outcome: Result<Option<Arc<Pod>>, kube::Error>) {
-        self.status = StatusWrite::Idle;
+        let working = std::mem::replace(&mut self.status, StatusWrite::Idle);
         match outcome {
             Ok(pod) => {
                 self.failures.status = 0;
                 if let Some(pod) = pod {
+                    if let StatusWrite::Working(Some(change)) = working {
+                        self.written = Some((change, pod.metadata.resource_version.clone()));
+                    }
                     self.take_pod(pod);
                 }
             }
