@@ -135,7 +135,7 @@ async fn a_node_that_says_it_is_not_ready_gets_no_pods() {
     let cluster = Cluster::new(&["a"]).await;
     cluster.kubelet.kill("a");
     let nodes: Api<Node> = Api::all(cluster.client.clone());
-    let status = json!({"status": {"conditions": [{"type": "Ready", "status": "False", "lastHeartbeatTime": k8s_openapi::jiff::Timestamp::now().to_string()}]}});
+    let status = json!({"status": {"conditions": [{"type": "Ready", "status": "False", "lastHeartbeatTime": jiff::Timestamp::now().to_string()}]}});
     nodes
         .patch_status("a", &kube::api::PatchParams::default(), &kube::api::Patch::Strategic(status))
         .await
