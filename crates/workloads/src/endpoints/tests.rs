@@ -19,6 +19,7 @@ fn pod(name: &str, change: &[(&str, Value)]) -> Arc<Pod> {
     Arc::new(serde_json::from_value(pod).unwrap())
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "every caller writes it in place")]
 fn service(spec: Value) -> Service {
     let mut full = json!({"selector": {"app": "web"}, "ports": [{"port": 8000, "targetPort": "http"}]});
     for (key, value) in spec.as_object().unwrap() {

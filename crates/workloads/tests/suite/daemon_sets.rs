@@ -164,8 +164,9 @@ async fn a_cordoned_node_keeps_its_pod_and_gets_a_new_one() {
 async fn a_pod_that_failed_is_replaced_with_pauses() {
     let cluster = Cluster::new(&["a"]).await;
     cluster.create::<DaemonSet>(workload("agent", "fails", json!({}))).await;
+    let started = std::time::Instant::now();
     let mut names = BTreeSet::new();
-    while names.len() < 3 {
+    while names.len() < 4 {
         let known = names.len();
         let found = eventually("another pod", async || {
             let more: Vec<String> =
@@ -176,6 +177,8 @@ async fn a_pod_that_failed_is_replaced_with_pauses() {
         names.extend(found);
         assert!(names.len() > known);
     }
+    // The first is replaced at once, the second after one second, the third after two more.
+    assert!(started.elapsed() >= std::time::Duration::from_secs(3), "{:?}", started.elapsed());
     let pods = cluster.pods().await;
     assert!(pods.len() <= 2, "one, or one that leaves and one that comes: {}", pods.len());
 }

@@ -37,7 +37,7 @@ impl Kubectl {
             .spawn()
             .expect("kubectl runs");
         child.stdin.take().unwrap().write_all(input.as_bytes()).await.unwrap();
-        let ended = tokio::time::timeout(Duration::from_secs(60), child.wait_with_output()).await;
+        let ended = tokio::time::timeout(Duration::from_mins(1), child.wait_with_output()).await;
         ended.unwrap_or_else(|_| panic!("kubectl {arguments} does not end")).unwrap()
     }
 

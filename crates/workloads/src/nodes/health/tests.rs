@@ -12,6 +12,7 @@ fn now() -> Timestamp {
     NOW.parse().unwrap()
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "every caller writes it in place")]
 fn node(ready: &str, spec: Value) -> Node {
     let conditions = json!([
         {"type": "Ready", "status": ready, "lastHeartbeatTime": "2026-01-01T00:30:00Z"},
