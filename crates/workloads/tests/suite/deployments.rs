@@ -206,3 +206,22 @@ async fn deleting_a_deployment_takes_its_pods_along_unless_they_are_orphaned() {
     cluster.api::<Deployment>().delete("web", &DeleteParams::default()).await.unwrap();
     eventually("everything to be gone", async || cluster.pods().await.is_empty().then_some(())).await;
 }
+
+#[tokio::test]
+async fn every_pod_that_a_set_makes_is_told_by_name() {
+    let cluster = Cluster::new(&["a"]).await;
+    deployment(&cluster, json!({"replicas": 3})).await;
+    rolled_out(&cluster, 3).await;
+    let names = staying(&cluster.pods().await);
+    let events = cluster.api::<k8s_openapi::api::events::v1::Event>();
+    eventually("an event a pod", async || {
+        let events = events.list(&ListParams::default()).await.unwrap();
+        let notes: Vec<String> = events
+            .iter()
+            .filter(|event| event.reason.as_deref() == Some("SuccessfulCreate"))
+            .filter_map(|event| event.note.clone())
+            .collect();
+        names.iter().all(|name| notes.contains(&format!("Created pod: {name}"))).then_some(())
+    })
+    .await;
+}

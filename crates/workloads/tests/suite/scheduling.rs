@@ -93,3 +93,25 @@ async fn another_schedulers_pod_is_left_alone() {
     let theirs = cluster.api::<k8s_openapi::api::core::v1::Pod>().get("theirs").await.unwrap();
     assert_eq!(theirs.spec.unwrap().node_name, None);
 }
+
+#[tokio::test]
+async fn the_same_reason_again_counts_up_one_event() {
+    let cluster = Cluster::new(&["a"]).await;
+    cluster.pod("p", json!({"spec": {"nodeSelector": {"no": "where"}}})).await;
+    let (_, first) = cluster.waits_because("p").await;
+    cluster.patch_node("a", json!({"spec": {"unschedulable": true}})).await;
+    testkit::eventually("another reason", async || {
+        (cluster.waits_because("p").await.1 != first).then_some(())
+    })
+    .await;
+    cluster.patch_node("a", json!({"spec": {"unschedulable": null}})).await;
+    testkit::eventually("two events, one of them twice", async || {
+        let events = cluster.api::<k8s_openapi::api::events::v1::Event>();
+        let events = events.list(&kube::api::ListParams::default()).await.unwrap();
+        let told: Vec<_> =
+            events.iter().filter(|event| event.reason.as_deref() == Some("FailedScheduling")).collect();
+        let again = told.iter().find(|event| event.note.as_ref() == Some(&first))?.series.as_ref()?.count;
+        (told.len() == 2 && again == 2).then_some(())
+    })
+    .await;
+}
