@@ -38,7 +38,7 @@ pub use error::Error;
 pub use init::{keep, lab_init, node_init};
 pub use join::{gate, relay};
 pub use kubelet::shim::run as run_shim;
-pub use lifecycle::{Progress, client, down, prepare, ready, start};
+pub use lifecycle::{Keeper, Progress, client, down, prepare, ready, start};
 pub use place::{Place, enter, find as find_place, images, register_image};
 pub use processes::{Process, list as processes};
 pub use state::Lab;
