@@ -27,6 +27,7 @@ mod place;
 mod pod_network;
 mod processes;
 mod root;
+mod services;
 mod state;
 mod supervisor;
 pub mod topology;

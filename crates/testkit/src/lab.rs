@@ -77,10 +77,15 @@ impl TestLab {
         assert!(down.status.success(), "lab down: {}", String::from_utf8_lossy(&down.stderr));
     }
 
-    pub fn godwit(&self, arguments: &[&str]) -> Output {
+    /// The program on this lab.
+    pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command.args(arguments).env("GODWIT_LABS", &self.directory).env("GODWIT_LAB", NAME).stdin(Stdio::null());
-        command.output().expect("godwit runs")
+        command
+    }
+
+    pub fn godwit(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().expect("godwit runs")
     }
 
     pub fn status(&self) -> Value {
