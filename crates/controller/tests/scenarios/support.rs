@@ -1,7 +1,7 @@
 //! A cluster for one test: the API server in this process, a controller that can be killed, and a hand for every part that is not
 //! there. The hands write what the real parts would write, and only when told.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use api::kubevirt::{
@@ -60,10 +60,10 @@ impl Cluster {
         let server = ApiServer::start(options).await.unwrap();
         let client = server.client(NAMESPACE);
         let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-        for definition in api::crds() {
-            definitions.create(&PostParams::default(), &definition).await.unwrap();
+        for definition in definitions_needed() {
+            definitions.create(&PostParams::default(), definition).await.unwrap();
         }
-        for definition in api::crds() {
+        for definition in definitions_needed() {
             let established = kube::runtime::conditions::is_crd_established();
             let name = definition.name_any();
             let wait = kube::runtime::wait::await_condition(definitions.clone(), &name, established);
@@ -347,6 +347,15 @@ impl Cluster {
         })
         .await;
     }
+}
+
+/// The kinds that the controller watches; the others would only cost time.
+fn definitions_needed() -> &'static [CustomResourceDefinition] {
+    static NEEDED: OnceLock<Vec<CustomResourceDefinition>> = OnceLock::new();
+    NEEDED.get_or_init(|| {
+        let needed = ["KubeVirt", "VirtualMachine", "VirtualMachineInstance"];
+        api::crds().into_iter().filter(|crd| needed.contains(&crd.spec.names.kind.as_str())).collect()
+    })
 }
 
 pub fn object<T: serde::de::DeserializeOwned>(value: Value) -> T {
