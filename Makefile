@@ -57,7 +57,7 @@ fmt-check:
 # The tests start the program itself, so it is built first.
 rust:
 	$(CARGO) build --locked -p godwit
-	$(CARGO) test --locked --workspace
+	$(own_mounts) $(CARGO) test --locked --workspace
 
 launcher-image: # libvirt in the launcher's root file system
 	tests/launcher-image
@@ -73,6 +73,8 @@ kube-rs: # kube-rs' own tests on our server
 fuzz: # made-up input for what reads input that we did not write
 	tools/fuzz
 
+# What a killed test leaves mounted goes with the last process of its namespace.
+own_mounts = unshare --mount --propagation slave
 # Both run a suite with the kubeconfig of a server that lives only as long as the suite runs.
 on_our_server = GODWIT_BIN=$(target)/debug/godwit tools/with-apiserver sh -c '$(1) "$$KUBECONFIG"'
 on_real_server = tools/kubernetes/control-plane run -- sh -c '$(1) "$$KUBECONFIG"'

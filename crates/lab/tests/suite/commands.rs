@@ -12,7 +12,11 @@ fn three_nodes_are_ready_within_twenty_seconds_and_nothing_is_left_of_them() {
     assert!(lab.took < Duration::from_secs(20), "it took {:?}", lab.took);
     let nodes = lab.kubectl_ok(&["get", "nodes", "--no-headers"]);
     assert_eq!(nodes.lines().filter(|line| line.contains(" Ready ")).count(), 3, "{nodes}");
-    assert_eq!(before.changes(), Vec::<String>::new(), "a running lab is not in the machine's own namespaces");
+    assert_eq!(
+        before.changes(),
+        Vec::<String>::new(),
+        "a running lab is not in the machine's own namespaces"
+    );
 
     let status = lab.status();
     assert_eq!(status["running"], true);
@@ -59,7 +63,12 @@ spec:
 ",
     );
     lab.kubectl_ok(&["rollout", "status", "ds/reach", "--timeout=60s"]);
-    let pods = lab.kubectl_ok(&["get", "pods", "-o", "jsonpath={range .items[*]}{.metadata.name} {.status.podIP}{\"\\n\"}{end}"]);
+    let pods = lab.kubectl_ok(&[
+        "get",
+        "pods",
+        "-o",
+        "jsonpath={range .items[*]}{.metadata.name} {.status.podIP}{\"\\n\"}{end}",
+    ]);
     let pods: Vec<_> = pods.lines().filter_map(|line| line.split_once(' ')).collect();
     let [(one, _), (_, other)] = pods.as_slice() else { panic!("two pods: {pods:?}") };
     lab.shell(one, &format!("iperf3 -c {other} -n 1M"));
@@ -73,7 +82,8 @@ spec:
 
 #[test]
 fn two_labs_of_one_name_do_not_know_each_other() {
-    let (one, other) = (TestLab::up("clusters: [{ name: a, nodes: 1 }]"), TestLab::up("clusters: [{ name: b, nodes: 1 }]"));
+    let (one, other) =
+        (TestLab::up("clusters: [{ name: a, nodes: 1 }]"), TestLab::up("clusters: [{ name: b, nodes: 1 }]"));
     one.kubectl_ok(&["create", "configmap", "mine"]);
     assert!(!other.kubectl(&["get", "configmap", "mine"]).status.success());
     one.down();
