@@ -146,10 +146,10 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         Command::Down { which, .. } => up::down(&which.lab()?)?,
         Command::Kubeconfig { which, cluster } => show::kubeconfig(&which.existing()?, cluster.as_deref())?,
         Command::Shell { which, place, container, command } => {
-            show::shell(&which.existing()?, &place, container.as_deref(), command)?;
+            show::shell(&which.existing()?, &place, container.as_deref(), &command)?;
         }
         Command::Logs { which, process, follow } => {
-            show::logs(&which.existing()?, process.as_deref(), follow)?
+            show::logs(&which.existing()?, process.as_deref(), follow)?;
         }
         Command::Image { which, image: Some(image), directory: Some(directory) } => {
             ::lab::register_image(&which.existing()?, &image, &directory)?;

@@ -26,7 +26,7 @@ impl Process {
             Self::NodeInit { directory, node, fabric } => ::lab::node_init(&directory, &node, fabric)?,
             Self::ControlPlane { directory, cluster } => {
                 super::runtime()?.block_on(async {
-                    ::lab::run_control_plane(&directory, &cluster, terminated()?).await
+                    Box::pin(::lab::run_control_plane(&directory, &cluster, terminated()?)).await
                 })?;
             }
             Self::Gate { directory, cluster } => {

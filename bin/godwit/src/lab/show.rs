@@ -81,10 +81,10 @@ pub fn images(lab: &Lab) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub fn shell(lab: &Lab, place: &str, container: Option<&str>, command: Vec<String>) -> anyhow::Result<()> {
+pub fn shell(lab: &Lab, place: &str, container: Option<&str>, command: &[String]) -> anyhow::Result<()> {
     let target = super::runtime()?.block_on(::lab::find_place(lab, place, container))?;
     let interactive = command.is_empty() && std::io::stdin().is_terminal();
-    let never = ::lab::enter(&target, &command, interactive)?;
+    let never = ::lab::enter(&target, command, interactive)?;
     match never {}
 }
 

@@ -126,7 +126,7 @@ fn whatever_is_killed_the_lab_converges_and_then_leaves_nothing() {
 
 /// Exactly the pods that are wanted run, with exactly their network namespaces and their addresses.
 fn converged(lab: &TestLab) {
-    let deadline = Instant::now() + Duration::from_secs(120);
+    let deadline = Instant::now() + Duration::from_mins(2);
     loop {
         let wrong = differences(lab);
         if wrong.is_empty() {
