@@ -26,6 +26,7 @@ test: setup-vm fmt-check lint rust launcher-image kubectl kube-rs fuzz ## everyt
 test-kubernetes: ## the same tests on the real kube-apiserver (built on first use; needs Go)
 	@tools/setup kubernetes
 	GODWIT_TEST_SERVER=kubernetes $(CARGO) test --locked -p apiserver --test suite --test differential
+	GODWIT_TEST_SERVER=kubernetes $(CARGO) test --locked -p lab --test suite join
 	$(call on_real_server,tests/kubectl/run)
 	$(call on_real_server,tests/kube-rs/run)
 	tools/kubernetes/control-plane run --bare -- tools/kubernetes/facts check

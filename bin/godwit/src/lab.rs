@@ -80,7 +80,7 @@ enum Command {
         #[command(flatten)]
         which: Which,
         /// Every lab of this machine
-        #[arg(long, conflicts_with = "name")]
+        #[arg(long)]
         all: bool,
     },
     /// Print where a cluster's kubeconfig is

@@ -1,5 +1,6 @@
 //! What a person types: up, status, shell, logs, down.
 
+use std::process::Stdio;
 use std::time::Duration;
 
 use lab::Lab;
@@ -78,6 +79,49 @@ spec:
         "curl -sk -o /dev/null -w '%{http_code}' https://$KUBERNETES_SERVICE_HOST:$KUBERNETES_SERVICE_PORT/api",
     );
     assert_eq!(answer, "401");
+}
+
+#[test]
+fn logs_are_read_and_followed_by_kubectl() {
+    let lab = TestLab::up("clusters: [{ name: lab, nodes: 1 }]");
+    lab.apply(
+        "
+apiVersion: v1
+kind: Pod
+metadata: { name: talks }
+spec:
+  restartPolicy: Never
+  containers:
+  - { name: main, image: host, command: [sh, -c, 'echo first; while ! test -e /run/go-on; do sleep 0.1; done; echo last'] }
+",
+    );
+    lab.kubectl_ok(&["wait", "--for=condition=Ready", "pod/talks", "--timeout=60s"]);
+    assert_eq!(lab.kubectl_ok(&["logs", "talks"]), "first\n");
+    let followed = std::thread::scope(|scope| {
+        // It ends when the container does.
+        let follower = scope.spawn(|| lab.kubectl_ok(&["logs", "-f", "talks"]));
+        lab.shell("talks", "touch /run/go-on");
+        follower.join().unwrap()
+    });
+    assert_eq!(followed, "first\nlast\n");
+    lab.kubectl_ok(&["wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/talks", "--timeout=60s"]);
+}
+
+#[test]
+fn an_up_that_is_killed_at_any_moment_is_removed_by_down() {
+    let before = Traces::now();
+    let lab = TestLab::none();
+    let mut random = fastrand::Rng::with_seed(7);
+    for _ in 0..8 {
+        let mut up = lab.command(&["lab", "up"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(random.u64(..400)));
+        up.kill().unwrap();
+        up.wait().unwrap();
+        let (directory, cgroup) = (lab.directory(), Lab::at(&lab.directory()).unwrap().cgroup());
+        lab.down();
+        assert_eq!(Traces::of(&directory, &cgroup), Vec::<String>::new());
+    }
+    assert_eq!(before.changes(), Vec::<String>::new());
 }
 
 #[test]
