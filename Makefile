@@ -27,6 +27,7 @@ test-kubernetes: ## the same tests on the real kube-apiserver (built on first us
 	@tools/setup kubernetes
 	GODWIT_TEST_SERVER=kubernetes $(CARGO) test --locked -p apiserver --test suite --test differential
 	GODWIT_TEST_SERVER=kubernetes $(CARGO) test --locked -p lab --test suite join
+	GODWIT_BIN=$(target)/debug/godwit tools/kubernetes/control-plane run --workloads -- tests/lab-node
 	$(call on_real_server,tests/kubectl/run)
 	$(call on_real_server,tests/kube-rs/run)
 	tools/kubernetes/control-plane run --bare -- tools/kubernetes/facts check

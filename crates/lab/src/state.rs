@@ -52,7 +52,9 @@ impl Lab {
         let mut labs = Vec::new();
         for entry in entries {
             let entry = entry.map_err(Error::file("listing", &directory))?;
-            labs.push(Self::at(&entry.path())?);
+            if entry.path().is_dir() {
+                labs.push(Self::at(&entry.path())?);
+            }
         }
         labs.sort_by(|one, other| one.name.cmp(&other.name));
         Ok(labs)
