@@ -20,9 +20,18 @@ pub fn is_needed() -> bool {
     std::process::id() == 1
 }
 
+fn watched() -> SigSet {
+    SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT, Signal::SIGCHLD])
+}
+
+/// For the child: what the parent blocked is blocked here too, and in all that would be started here.
+pub fn hear_signals() -> anyhow::Result<()> {
+    watched().thread_unblock().context("unblocking signals")
+}
+
 /// Runs this program once more, as a child, with the same arguments.
 pub fn run() -> anyhow::Result<ExitCode> {
-    let signals = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT, Signal::SIGCHLD]);
+    let signals = watched();
     signals.thread_block().context("blocking signals")?;
     let program = std::env::current_exe().context("finding the program")?;
     let child = Command::new(program).args(std::env::args_os().skip(1)).spawn().context("starting the launcher")?;
