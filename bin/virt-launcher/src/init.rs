@@ -34,7 +34,8 @@ pub fn run() -> anyhow::Result<ExitCode> {
     let signals = watched();
     signals.thread_block().context("blocking signals")?;
     let program = std::env::current_exe().context("finding the program")?;
-    let child = Command::new(program).args(std::env::args_os().skip(1)).spawn().context("starting the launcher")?;
+    let child =
+        Command::new(program).args(std::env::args_os().skip(1)).spawn().context("starting the launcher")?;
     let launcher = Pid::from_raw(i32::try_from(child.id())?);
     loop {
         let signal = signals.wait().context("waiting for a signal")?;
@@ -55,7 +56,9 @@ fn reap(launcher: Pid) -> anyhow::Result<Option<i32>> {
     loop {
         match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
             Ok(WaitStatus::Exited(pid, with)) if pid == launcher => code = Some(with),
-            Ok(WaitStatus::Signaled(pid, signal, _)) if pid == launcher => code = Some(KILLED + signal as i32),
+            Ok(WaitStatus::Signaled(pid, signal, _)) if pid == launcher => {
+                code = Some(KILLED + signal as i32)
+            }
             Ok(WaitStatus::StillAlive) | Err(Errno::ECHILD) => return Ok(code),
             Ok(_) | Err(Errno::EINTR) => {}
             Err(errno) => return Err(errno).context("waiting for children"),

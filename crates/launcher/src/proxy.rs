@@ -75,7 +75,9 @@ impl Proxy {
         loop {
             match UnixStream::connect(&self.path).await {
                 Ok(stream) => return Ok(stream),
-                Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
+                Err(error)
+                    if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) =>
+                {
                     sleep(RETRY).await;
                 }
                 Err(source) => return Err(self.failed(source)),
@@ -87,7 +89,7 @@ impl Proxy {
         stream.write_all(line).await.map_err(|source| self.failed(source))?;
         let (mut lines, mut buffer) = (Lines::new(), vec![0; 8192]);
         loop {
-            if let Some(response) = lines.next() {
+            if let Some(response) = lines.take() {
                 return response.map_err(ProxyError::Answer);
             }
             match stream.read(&mut buffer).await.map_err(|source| self.failed(source))? {

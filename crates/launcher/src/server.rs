@@ -87,7 +87,8 @@ async fn accept(
         };
         let (mail, mailbox) = mpsc::unbounded_channel();
         mailboxes.lock().unwrap_or_else(PoisonError::into_inner).insert(id, mail);
-        let (mailboxes, inputs, status, alive) = (mailboxes.clone(), inputs.clone(), status.clone(), alive.clone());
+        let (mailboxes, inputs, status, alive) =
+            (mailboxes.clone(), inputs.clone(), status.clone(), alive.clone());
         tokio::spawn(async move {
             info!(connection = id, "a handler is connected");
             match converse(id, stream, mailbox, inputs, status).await {
@@ -119,7 +120,7 @@ async fn converse(
                 0 => return Ok(()),
                 count => lines.push(&buffer[..count]),
             }
-            while let Some(command) = lines.next::<Command>() {
+            while let Some(command) = lines.take::<Command>() {
                 if heard.send(command).await.is_err() {
                     return Ok(());
                 }

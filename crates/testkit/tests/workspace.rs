@@ -29,6 +29,12 @@ const LICENCES: [&str; 15] = [
     "MIT-0",
 ];
 
+/// Crates under another licence, and why we take them nevertheless.
+const EXCEPTIONS: [(&str, &str); 2] = [
+    ("virt", "LGPL-2.1-or-later: linked dynamically, as the licence asks"),
+    ("virt-sys", "LGPL-2.1-or-later: linked dynamically, as the licence asks"),
+];
+
 /// Crates that we do not take, and why.
 const BANNED: [(&str, &str); 4] = [
     ("openssl", "TLS is rustls everywhere: one implementation, no C library to follow"),

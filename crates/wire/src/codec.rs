@@ -106,7 +106,8 @@ pub fn decode<M: Message>(line: &[u8]) -> Result<M, DecodeError> {
 fn beginning(line: &[u8]) -> String {
     const SHOWN: usize = 60;
     let cut = &line[..line.len().min(SHOWN)];
-    let text: String = String::from_utf8_lossy(cut).chars().filter(|character| !character.is_control()).collect();
+    let text: String =
+        String::from_utf8_lossy(cut).chars().filter(|character| !character.is_control()).collect();
     if line.len() > SHOWN { format!("{text}…") } else { text }
 }
 
@@ -140,7 +141,7 @@ impl Lines {
     }
 
     /// The next whole line as a message; none: not all of it is there yet.
-    pub fn next<M: Message>(&mut self) -> Option<Result<M, DecodeError>> {
+    pub fn take<M: Message>(&mut self) -> Option<Result<M, DecodeError>> {
         let line = self.whole.pop_front()?;
         Some(line.ok_or(DecodeError::TooLong { message: M::NAME }).and_then(|line| decode(&line)))
     }
@@ -163,7 +164,7 @@ mod tests {
             let (mut lines, mut received) = (Lines::new(), Vec::<ProxyRequest>::new());
             for piece in bytes.chunks(size) {
                 lines.push(piece);
-                while let Some(message) = lines.next() {
+                while let Some(message) = lines.take() {
                     received.push(message.unwrap());
                 }
             }
@@ -180,9 +181,9 @@ mod tests {
         assert!(lines.begun.is_none(), "it is not kept");
         lines.push(b"\n");
         lines.push(&encode(&add("default")).unwrap());
-        assert!(matches!(lines.next::<ProxyRequest>(), Some(Err(DecodeError::TooLong { .. }))));
-        assert_eq!(lines.next().unwrap().ok(), Some(add("default")));
-        assert!(lines.next::<ProxyRequest>().is_none());
+        assert!(matches!(lines.take::<ProxyRequest>(), Some(Err(DecodeError::TooLong { .. }))));
+        assert_eq!(lines.take().unwrap().ok(), Some(add("default")));
+        assert!(lines.take::<ProxyRequest>().is_none());
     }
 
     #[test]
@@ -206,7 +207,10 @@ mod tests {
             assert!(refused.to_string().starts_with("not a CNI request: "), "{refused}");
         }
         let vnic: VnicName = "a".parse().unwrap();
-        assert_eq!(decode::<ProxyRequest>(br#"{"request":"del","vnic":"a"}"#).unwrap(), ProxyRequest::Del { vnic });
+        assert_eq!(
+            decode::<ProxyRequest>(br#"{"request":"del","vnic":"a"}"#).unwrap(),
+            ProxyRequest::Del { vnic }
+        );
     }
 
     #[test]
