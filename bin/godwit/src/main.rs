@@ -5,6 +5,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 mod apiserver;
+mod lab;
+mod table;
 
 /// Live-migration networking for virtual machines on Kubernetes.
 ///
@@ -14,7 +16,7 @@ mod apiserver;
 #[command(version, arg_required_else_help = true, propagate_version = true)]
 struct Cli {
     /// What to log on standard error: error, warn, info, debug, trace, or a filter such as `apiserver=debug`
-    #[arg(long, global = true, default_value = "info", env = "GODWIT_LOG", value_name = "FILTER")]
+    #[arg(long, global = true, default_value = "info,kube_client=off", env = "GODWIT_LOG", value_name = "FILTER")]
     log: String,
     #[command(subcommand)]
     command: Command,
@@ -23,6 +25,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Apiserver(apiserver::Arguments),
+    Lab(lab::Arguments),
     /// Print a completion script for your shell
     ///
     /// For bash, in the running shell: source <(godwit completion bash)
@@ -39,14 +42,15 @@ fn main() -> ExitCode {
         return ExitCode::from(USAGE);
     }
     let result = match cli.command {
-        Command::Apiserver(arguments) => apiserver::run(arguments),
+        Command::Apiserver(arguments) => apiserver::run(arguments).map(|()| ExitCode::SUCCESS),
+        Command::Lab(arguments) => lab::run(arguments),
         Command::Completion { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "godwit", &mut std::io::stdout());
-            Ok(())
+            Ok(ExitCode::SUCCESS)
         }
     };
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("godwit: {error:#}");
             ExitCode::FAILURE

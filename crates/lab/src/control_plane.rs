@@ -6,12 +6,17 @@
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsFd as _;
 use std::path::Path;
+use std::sync::Arc;
 
 use apiserver::{ApiServer, Options};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, ResourceExt as _};
 
+use workloads::PodNetwork;
+
+use crate::services::Services;
+use crate::topology::NODE_PREFIX;
 use crate::{Error, Lab, access, pod_network};
 
 const MANAGER: &str = "godwit-lab";
@@ -24,7 +29,14 @@ pub async fn run(directory: &Path, name: &str, stop: impl Future<Output = ()>) -
     let Some(cluster) = topology.cluster(name) else {
         return Err(Error::NoSuchPlace { object: name.to_owned(), known: "lab.json has no such cluster".into() });
     };
-    let options = Options { data: Some(access::data(&lab, name)), ..Options::default() };
+    let services = Services::default();
+    let resolver = services.clone();
+    let options = Options {
+        data: Some(access::data(&lab, name)),
+        resolver: Some(Arc::new(move |service| resolver.resolve(service))),
+        service_accounts: true,
+        ..Options::default()
+    };
     let server = ApiServer::start(options).await?;
     let own = std::io::stdin()
         .as_fd()
@@ -41,20 +53,22 @@ pub async fn run(directory: &Path, name: &str, stop: impl Future<Output = ()>) -
         // An error means that the sender is gone, which is the end too.
         async move { drop(ended.changed().await) }
     };
-    let controllers = workloads::run(client.clone(), workloads::Options::new(cluster.pod_cidr.into()), wait());
+    let share = PodNetwork { range: cluster.pod_cidr.into(), node_prefix: NODE_PREFIX };
+    let controllers = workloads::Options { pod_network: Some(share), ..workloads::Options::default() };
+    let controllers = workloads::run(client.clone(), controllers, wait());
+    let serve = async { tokio::join!(for_a_person.run(wait()), for_nodes.run(wait())) };
     let work = async {
-        let serve = async { tokio::join!(for_a_person.run(wait()), for_nodes.run(wait())) };
-        let routes = async {
-            tokio::select! { outcome = pod_network::run(client, None, NO_MTU) => outcome, () = wait() => Ok(()) }
+        // Whatever ends before it is told to is an error, after which all is started again.
+        let outcome = tokio::select! {
+            outcome = controllers => outcome.map_err(Error::from),
+            outcome = pod_network::run(client.clone(), None, NO_MTU) => outcome,
+            () = services.follow(client.clone()) => Ok(()),
+            () = stop => Ok(()),
         };
-        tokio::join!(serve, controllers, routes).2
-    };
-    let stop = async {
-        stop.await;
         drop(end);
+        outcome
     };
-    let (outcome, ()) = tokio::join!(work, stop);
-    outcome
+    tokio::join!(serve, work).1
 }
 
 /// The kinds that Godwit's users bring.

@@ -54,6 +54,8 @@ pub enum Error {
     Network(#[from] net::Error),
     #[error(transparent)]
     Identity(#[from] identity::Error),
+    #[error(transparent)]
+    Image(#[from] kubelet::images::Error),
     #[error("the API server did not start")]
     ApiServer(#[from] apiserver::StartError),
     #[error("{operation} failed")]
@@ -62,6 +64,16 @@ pub enum Error {
         #[source]
         source: Box<kube::Error>,
     },
+    #[error("waiting for {what} failed")]
+    Wait {
+        what: String,
+        #[source]
+        source: kube::runtime::wait::Error,
+    },
+    #[error("the agent ended")]
+    Agent(#[from] kubelet::Error),
+    #[error("the controllers of the cluster ended")]
+    Controllers(#[from] workloads::Error),
     #[error("the kubeconfig {path} cannot be used")]
     Kubeconfig {
         path: PathBuf,

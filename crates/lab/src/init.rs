@@ -34,7 +34,7 @@ pub fn keep(directory: &Path) -> Result<(), Error> {
     let Some(_lock) = lab.lock()? else { return Ok(()) };
     let topology = lab.topology()?;
     let mut listeners = Vec::new();
-    for cluster in &topology.clusters {
+    for cluster in topology.clusters.iter().filter(|cluster| !cluster.joined) {
         listeners.push(loopback(&lab, &cluster.name)?);
     }
     let numbers: Vec<_> = listeners.iter().map(|listener| listener.as_raw_fd().to_string()).collect();
@@ -46,7 +46,15 @@ pub fn keep(directory: &Path) -> Result<(), Error> {
         let machine = machine::start(&lab.program(), &arguments, &lab.log("init"), &inherited)?;
         Ok((machine.init, machine))
     };
-    supervisor::run(vec![Service::new("lab", start)])
+    let mut services = vec![Service::new("lab", start)];
+    for cluster in topology.clusters.iter().filter(|cluster| cluster.joined) {
+        let (lab, place) = (&lab, &place);
+        services.push(Service::new(format!("gate of {}", cluster.name), move || {
+            let arguments = ["lab", "internal", "gate", place.as_str(), &cluster.name];
+            start_process(&lab.program(), &arguments, &lab.log("gate"), Stdio::null())
+        }));
+    }
+    supervisor::run(services)
 }
 
 /// The socket on which a person reaches a cluster's API server. The port is kept, so that kubeconfigs stay true.
@@ -77,11 +85,18 @@ pub fn lab_init(directory: &Path, listeners: &[i32]) -> Result<(), Error> {
     let own = File::open(OWN_NAMESPACE).map_err(Error::file("opening", Path::new(OWN_NAMESPACE)))?;
     let place = directory.display().to_string();
     let mut services = Vec::new();
-    for (cluster, listener) in topology.clusters.iter().zip(listeners) {
-        let (lab, place, listener) = (&lab, &place, machine::inherited(*listener)?);
+    let mut listeners = listeners.iter();
+    for cluster in &topology.clusters {
+        let (lab, place) = (&lab, &place);
+        let socket = if cluster.joined { None } else { listeners.next().copied().map(machine::inherited).transpose()? };
         services.push(Service::new(cluster.name.clone(), move || {
-            let arguments = ["lab", "internal", "control-plane", place.as_str(), &cluster.name];
-            start_control_plane(&lab.program(), &arguments, &lab.log(&cluster.name), &listener)
+            let (process, input) = match &socket {
+                None => ("relay", Stdio::null()),
+                // The socket on the machine's loopback, which the control plane cannot open itself.
+                Some(socket) => ("control-plane", Stdio::from(copy(socket)?)),
+            };
+            let arguments = ["lab", "internal", process, place.as_str(), &cluster.name];
+            start_process(&lab.program(), &arguments, &lab.log(&cluster.name), input)
         }));
     }
     for (_, node) in topology.nodes() {
@@ -164,18 +179,16 @@ fn blocking<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, Error>
     runtime.block_on(work)
 }
 
-/// The control plane gets the socket on the machine's loopback as its standard input: it cannot open one there itself.
-fn start_control_plane(
-    program: &Path,
-    arguments: &[&str],
-    log: &Path,
-    socket: &OwnedFd,
-) -> Result<(Pid, ()), Error> {
+fn copy(socket: &OwnedFd) -> Result<OwnedFd, Error> {
+    socket.try_clone().map_err(|source| Error::Start { process: "the control plane".into(), source })
+}
+
+fn start_process(program: &Path, arguments: &[&str], log: &Path, input: Stdio) -> Result<(Pid, ()), Error> {
     let failed = |source| Error::Start { process: arguments.join(" "), source };
     let output = File::options().create(true).append(true).open(log).map_err(Error::file("opening", log))?;
     let child = Command::new(program)
         .args(arguments)
-        .stdin(socket.try_clone().map_err(failed)?)
+        .stdin(input)
         .stdout(output.try_clone().map_err(failed)?)
         .stderr(output)
         .spawn()

@@ -7,10 +7,12 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net};
 use k8s_openapi::api::core::v1::Node;
-use kube::runtime::watcher::{self, Event, watcher};
+use kube::api::{Patch, PatchParams};
 use kube::runtime::WatchStreamExt as _;
+use kube::runtime::wait::await_condition;
+use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, ResourceExt as _};
 use net::{Handle, Namespace, Route};
 use serde_json::json;
@@ -59,6 +61,20 @@ pub(crate) async fn run(client: Client, own: Option<&str>, mtu: u32) -> Result<(
             Err(error) => tracing::warn!(error = %Chain(&error), "the nodes cannot be watched; trying again"),
         }
     }
+    Ok(())
+}
+
+/// Gives the node `name` its share, where no controller of its cluster does.
+pub(crate) async fn claim(client: &Client, name: &str, pods: Ipv4Net) -> Result<(), Error> {
+    let nodes = Api::<Node>::all(client.clone());
+    let failed = || Error::api(format!("giving node {name} its share of pods' addresses"));
+    let is_there = await_condition(nodes.clone(), name, |node: Option<&Node>| node.is_some());
+    let node = is_there.await.map_err(|source| Error::Wait { what: format!("node {name}"), source })?;
+    if node.and_then(|node| node.spec?.pod_cidr).is_some() {
+        return Ok(());
+    }
+    let spec = json!({ "spec": { "podCIDR": pods, "podCIDRs": [pods] } });
+    nodes.patch(name, &PatchParams::default(), &Patch::Merge(spec)).await.map_err(failed())?;
     Ok(())
 }
 

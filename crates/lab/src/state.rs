@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 use nix::unistd::Pid;
+use sha2::{Digest as _, Sha256};
 
 use crate::Error;
 use crate::topology::Topology;
@@ -95,7 +96,10 @@ impl Lab {
 
     /// The parent of the cgroups of this lab's containers, below each hierarchy.
     pub fn cgroup(&self) -> String {
-        format!("/godwit-{}", self.name)
+        // Labs of one name may be in several directories.
+        let hash = Sha256::digest(self.directory.as_os_str().as_encoded_bytes());
+        let id: String = hash.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+        format!("/godwit-{}-{id}", self.name)
     }
 
     fn topology_file(&self) -> PathBuf {

@@ -19,6 +19,9 @@ pub const MANAGEMENT: &str = "eth0";
 /// The port of the first cluster's API server on the fabric; the next clusters' follow.
 const API_PORT: u16 = 6443;
 
+/// The size of a node's share of its cluster's pod addresses.
+pub const NODE_PREFIX: u8 = 24;
+
 /// A lab, with everything decided.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Topology {
@@ -33,6 +36,9 @@ pub struct Cluster {
     /// Where nodes reach the API server: the fabric's address on the management network.
     pub api_address: IpAddr,
     pub api_port: u16,
+    /// Whether the control plane is elsewhere: then nodes join it, and its own controllers do the work.
+    #[serde(default)]
+    pub joined: bool,
     pub nodes: Vec<Node>,
 }
 
@@ -113,6 +119,20 @@ impl Default for Topology {
     fn default() -> Self {
         // An empty file says nothing that could be wrong.
         file::File::default().decide().unwrap_or_else(|_| Self { clusters: Vec::new(), networks: Vec::new() })
+    }
+}
+
+impl Topology {
+    /// One node that joins a cluster whose control plane is elsewhere.
+    pub fn joining(node: &str) -> Self {
+        let mut topology = Self::default();
+        topology.clusters.truncate(1);
+        for cluster in &mut topology.clusters {
+            cluster.joined = true;
+            cluster.nodes.truncate(1);
+            cluster.nodes.iter_mut().for_each(|only| node.clone_into(&mut only.name));
+        }
+        topology
     }
 }
 

@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer};
 use serde_saphyr::Spanned;
 
 use super::{
-    API_PORT, Cluster, MANAGEMENT, Network, Nic, Node, Rate, Refusal, Taint, Topology, check_label,
+    API_PORT, Cluster, MANAGEMENT, NODE_PREFIX, Network, Nic, Node, Rate, Refusal, Taint, Topology, check_label,
     check_unique, mac, refuse,
 };
 
@@ -20,7 +20,6 @@ const LONGEST_NETWORK: usize = 15;
 /// More is a mistake on one machine.
 const MOST_NODES: usize = 100;
 const MTU: u32 = 1500;
-const NODE_PREFIX: u8 = 24;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
@@ -171,6 +170,7 @@ impl ClusterEntry {
             pod_cidr,
             api_address: [0, 0, 0, 0].into(),
             api_port: API_PORT + u16::try_from(index).unwrap_or_default(),
+            joined: false,
             nodes,
         })
     }
