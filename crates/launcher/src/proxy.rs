@@ -89,7 +89,7 @@ impl Proxy {
         stream.write_all(line).await.map_err(|source| self.failed(source))?;
         let (mut lines, mut buffer) = (Lines::new(), vec![0; 8192]);
         loop {
-            if let Some(response) = lines.take() {
+            if let Some(response) = lines.next() {
                 return response.map_err(ProxyError::Answer);
             }
             match stream.read(&mut buffer).await.map_err(|source| self.failed(source))? {

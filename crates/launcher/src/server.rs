@@ -120,7 +120,7 @@ async fn converse(
                 0 => return Ok(()),
                 count => lines.push(&buffer[..count]),
             }
-            while let Some(command) = lines.take::<Command>() {
+            while let Some(command) = lines.next::<Command>() {
                 if heard.send(command).await.is_err() {
                     return Ok(());
                 }

@@ -37,7 +37,7 @@ fn facts(plan: &Plan, accelerator: Accelerator) -> Facts {
         places: Places {
             console: "/var/run/kubevirt/console.sock".to_owned(),
             console_log: "/run/godwit/serial.log".to_owned(),
-            screen: "/var/run/kubevirt/screen.sock".to_owned(),
+            screen: "/var/run/kubevirt/screen/vnc.sock".to_owned(),
         },
     }
 }

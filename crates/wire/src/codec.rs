@@ -141,7 +141,8 @@ impl Lines {
     }
 
     /// The next whole line as a message; none: not all of it is there yet.
-    pub fn take<M: Message>(&mut self) -> Option<Result<M, DecodeError>> {
+    #[allow(clippy::should_implement_trait, reason = "which message is expected is the caller's to say")]
+    pub fn next<M: Message>(&mut self) -> Option<Result<M, DecodeError>> {
         let line = self.whole.pop_front()?;
         Some(line.ok_or(DecodeError::TooLong { message: M::NAME }).and_then(|line| decode(&line)))
     }
@@ -164,7 +165,7 @@ mod tests {
             let (mut lines, mut received) = (Lines::new(), Vec::<ProxyRequest>::new());
             for piece in bytes.chunks(size) {
                 lines.push(piece);
-                while let Some(message) = lines.take() {
+                while let Some(message) = lines.next() {
                     received.push(message.unwrap());
                 }
             }
@@ -181,9 +182,9 @@ mod tests {
         assert!(lines.begun.is_none(), "it is not kept");
         lines.push(b"\n");
         lines.push(&encode(&add("default")).unwrap());
-        assert!(matches!(lines.take::<ProxyRequest>(), Some(Err(DecodeError::TooLong { .. }))));
-        assert_eq!(lines.take().unwrap().ok(), Some(add("default")));
-        assert!(lines.take::<ProxyRequest>().is_none());
+        assert!(matches!(lines.next::<ProxyRequest>(), Some(Err(DecodeError::TooLong { .. }))));
+        assert_eq!(lines.next().unwrap().ok(), Some(add("default")));
+        assert!(lines.next::<ProxyRequest>().is_none());
     }
 
     #[test]

@@ -146,7 +146,7 @@ fn returns<M: Message + PartialEq + std::fmt::Debug>(message: &M) {
     assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
     let mut lines = Lines::new();
     lines.push(&line);
-    assert_eq!(&lines.take::<M>().unwrap().unwrap(), message);
+    assert_eq!(&lines.next::<M>().unwrap().unwrap(), message);
 }
 
 proptest! {

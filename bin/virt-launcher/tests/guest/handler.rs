@@ -49,9 +49,9 @@ impl Handler {
     /// Waits for a status.
     pub async fn until(&mut self, what: &str, seconds: u64, holds: impl Fn(&Status) -> bool) -> Status {
         let deadline = Duration::from_secs(seconds);
-        match tokio::time::timeout(deadline, self.status.wait_for(|status| holds(status))).await {
-            Ok(Ok(status)) => return status.clone(),
-            Ok(Err(_)) | Err(_) => {}
+        let held = tokio::time::timeout(deadline, self.status.wait_for(|status| holds(status))).await;
+        if let Ok(Ok(status)) = held {
+            return status.clone();
         }
         let (last, log, console) = (self.status.borrow().clone(), self.pod.log(), self.pod.console());
         panic!("not {what} within {seconds} s\nlast: {last:?}\nlog:\n{log}\nconsole:\n{console}")
@@ -118,7 +118,7 @@ async fn connect(
         match UnixStream::connect(&path).await {
             Ok(stream) => break stream,
             Err(error) => {
-                assert!(Instant::now() < deadline, "the launcher does not listen: {error}\n{}", pod.log())
+                assert!(Instant::now() < deadline, "the launcher does not listen: {error}\n{}", pod.log());
             }
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -130,7 +130,7 @@ async fn connect(
         let (mut lines, mut buffer) = (Lines::new(), vec![0; 8192]);
         while let Ok(count @ 1..) = reader.read(&mut buffer).await {
             lines.push(&buffer[..count]);
-            while let Some(event) = lines.take::<Event>() {
+            while let Some(event) = lines.next::<Event>() {
                 match event.unwrap() {
                     Event::Hello { version } => assert_eq!(version, wire::VERSION),
                     Event::Status(status) => drop(sender.send_replace(*status)),
@@ -152,7 +152,7 @@ fn serve(pod: &Pod, asked: Arc<Mutex<Vec<ProxyRequest>>>) {
             let (mut lines, mut buffer) = (Lines::new(), vec![0; 8192]);
             while let Ok(count @ 1..) = stream.read(&mut buffer).await {
                 lines.push(&buffer[..count]);
-                while let Some(request) = lines.take::<ProxyRequest>() {
+                while let Some(request) = lines.next::<ProxyRequest>() {
                     let request = request.unwrap();
                     asked.lock().unwrap().push(request.clone());
                     let response = answer(&node, &inside, request).await;

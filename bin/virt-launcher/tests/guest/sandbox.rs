@@ -102,7 +102,7 @@ pub struct Pod {
 }
 
 impl Pod {
-    /// Makes the directories and networks; `prepare` sees them before the launcher starts.
+    /// Makes the directories and networks, and starts the launcher.
     pub fn start() -> Self {
         let image = environment("GODWIT_LAUNCHER_IMAGE");
         let (kernel, initrd) = (environment("GODWIT_GUEST_KERNEL"), environment("GODWIT_GUEST_INITRD"));
@@ -177,7 +177,7 @@ impl Pod {
 
     /// The end of the launcher.
     pub async fn ended(&mut self) -> ExitStatus {
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + Duration::from_mins(1);
         loop {
             if let Some(status) = self.launcher.0.try_wait().unwrap() {
                 return status;

@@ -1,5 +1,6 @@
 //! All that must be there before the guest is: the plan, the accelerator, disks, vNICs, networks. And the domain itself.
 
+use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use wire::{Accelerator, AcceleratorPolicy, InterfaceStatus, Vnic};
 
 use super::{Executor, kernel_mac, whole};
 use crate::domain::{self, DiskFacts, Facts, Places, VnicFacts};
+use crate::hypervisor::QEMU_USER;
 use crate::network::{self, Guest};
 use crate::plan::{self, Plan, PlannedVnic};
 use crate::supervise::Input;
@@ -18,6 +20,9 @@ use crate::{disks, probe};
 
 /// A CNI plugin may ask a server far away for an address.
 const ATTACH_DEADLINE: Duration = Duration::from_mins(2);
+
+/// The one socket that QEMU makes itself, in a directory of its user's.
+const SCREEN_SOCKET: &str = "screen/vnc.sock";
 
 /// What was made, in the order in which it was.
 #[derive(Debug, Default)]
@@ -66,6 +71,9 @@ impl Executor {
         if accelerator == Accelerator::Kvm {
             probe::grant_device().map_err(|error| format!("KVM cannot be used: {error}"))?;
         }
+        if plan.screen {
+            self.make_place_for_screen().map_err(|error| format!("the screen has no place: {error}"))?;
+        }
         let wanted = plan.disks.clone();
         let disks = self.call(move |_| disks::provide(&wanted)).await?;
         {
@@ -77,6 +85,13 @@ impl Executor {
             interfaces.push(self.make_vnic(index, planned, &plan.hostname).await?);
         }
         Ok(Input::Prepared { interfaces, accelerator, accelerator_reason })
+    }
+
+    fn make_place_for_screen(&self) -> io::Result<()> {
+        let socket = self.settings.private.join(SCREEN_SOCKET);
+        let directory = socket.parent().unwrap_or(&self.settings.private);
+        std::fs::create_dir_all(directory)?;
+        std::os::unix::fs::chown(directory, Some(QEMU_USER), Some(QEMU_USER))
     }
 
     async fn make_vnic(
@@ -169,7 +184,7 @@ impl Executor {
                 places: Places {
                     console: in_private("console.sock"),
                     console_log: self.settings.console_log().display().to_string(),
-                    screen: in_private("screen.sock"),
+                    screen: in_private(SCREEN_SOCKET),
                 },
             };
             (domain::document(plan, &facts).map_err(|error| whole(&error))?, plan.start_paused)
