@@ -57,7 +57,7 @@ fn reap(launcher: Pid) -> anyhow::Result<Option<i32>> {
         match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
             Ok(WaitStatus::Exited(pid, with)) if pid == launcher => code = Some(with),
             Ok(WaitStatus::Signaled(pid, signal, _)) if pid == launcher => {
-                code = Some(KILLED + signal as i32)
+                code = Some(KILLED + signal as i32);
             }
             Ok(WaitStatus::StillAlive) | Err(Errno::ECHILD) => return Ok(code),
             Ok(_) | Err(Errno::EINTR) => {}

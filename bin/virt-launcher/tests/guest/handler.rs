@@ -47,9 +47,10 @@ impl Handler {
     }
 
     /// Waits for a status.
-    pub async fn until(&mut self, what: &str, seconds: u64, holds: impl Fn(&Status) -> bool) -> Status {
+    pub async fn until(&self, what: &str, seconds: u64, holds: impl Fn(&Status) -> bool) -> Status {
         let deadline = Duration::from_secs(seconds);
-        let held = tokio::time::timeout(deadline, self.status.wait_for(|status| holds(status))).await;
+        let mut status = self.status.clone();
+        let held = tokio::time::timeout(deadline, status.wait_for(|status| holds(status))).await;
         if let Ok(Ok(status)) = held {
             return status.clone();
         }
