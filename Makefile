@@ -18,7 +18,7 @@ setup-vm: ## also what virtual machines run on and in (about 2 min, once)
 build: setup ## release binaries, into target/release
 	$(CARGO) build --release --locked -p godwit
 
-demo: build ## the embedded API server, shown with kubectl
+demo: build ## a cluster on this machine, and its networks
 	GODWIT_BIN=$(target)/release/godwit tools/demo
 
 test: setup-vm fmt-check lint rust launcher-image kubectl kube-rs fuzz ## everything that can be checked on this machine alone
