@@ -4,7 +4,7 @@ CARGO ?= cargo
 target := $(or $(CARGO_TARGET_DIR),target)
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup build demo test bench test-kubernetes record fmt fmt-check lint rust kubectl kube-rs fuzz clean
+.PHONY: help setup setup-vm build demo test bench test-kubernetes record fmt fmt-check lint rust launcher-image kubectl kube-rs fuzz clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -12,13 +12,16 @@ help: ## this list
 setup: ## provide what the build and the tests need; does nothing when all is there
 	@tools/setup
 
+setup-vm: ## also what virtual machines run on and in (about 2 min, once)
+	@tools/setup vm
+
 build: setup ## release binaries, into target/release
 	$(CARGO) build --release --locked -p godwit
 
 demo: build ## the embedded API server, shown with kubectl
 	GODWIT_BIN=$(target)/release/godwit tools/demo
 
-test: setup fmt-check lint rust kubectl kube-rs fuzz ## everything that can be checked on this machine alone
+test: setup-vm fmt-check lint rust launcher-image kubectl kube-rs fuzz ## everything that can be checked on this machine alone
 
 test-kubernetes: ## the same tests on the real kube-apiserver (built on first use; needs Go)
 	@tools/setup kubernetes
@@ -55,6 +58,9 @@ fmt-check:
 rust:
 	$(CARGO) build --locked -p godwit
 	$(CARGO) test --locked --workspace
+
+launcher-image: # libvirt in the launcher's root file system
+	tests/launcher-image
 
 kubectl: # the kubectl suite on our server
 	$(CARGO) build --locked -p godwit

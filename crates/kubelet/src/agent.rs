@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Taint;
 use kube::Client;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::board::Board;
@@ -97,6 +97,8 @@ pub(crate) struct Agent {
     pub board: Board,
     /// Tasks that end with the agent, whoever started them.
     tasks: Mutex<JoinSet<()>>,
+    /// Closed once nobody has the agent any more.
+    _alive: mpsc::Sender<()>,
 }
 
 /// Runs the agent of a node until `stop` resolves. Its pods go on without it.
@@ -109,20 +111,18 @@ pub async fn run(options: Options, stop: impl Future<Output = ()>) -> Result<(),
     let (events, write_events) = Events::new(options.client.clone(), options.name.clone());
     let network =
         Network::open(&options.cni, &options.run, options.addresses.clone(), options.client.clone())?;
+    let (alive, mut dead) = mpsc::channel(1);
     let agent = Arc::new(Agent {
         name: options.name.clone(),
         client: options.client.clone(),
         addresses: options.addresses.clone(),
         runtime: Runtime::open(options.runtime.clone())?,
         network: network.clone(),
-        provisions: Provisions {
-            state: options.state.clone(),
-            api_server: options.api_server.clone(),
-            cluster_dns: options.cluster_dns,
-        },
+        provisions: Provisions::new(&options),
         events,
         board: Board::default(),
         tasks: Mutex::default(),
+        _alive: alive,
     });
     let facts = Facts {
         name: options.name,
@@ -140,7 +140,7 @@ pub async fn run(options: Options, stop: impl Future<Output = ()>) -> Result<(),
     part(&mut parts, "events", write_events);
     part(&mut parts, "node", node::keep(options.client, facts, network));
     part(&mut parts, "workers", workers.run());
-    part(&mut parts, "garbage", collect_garbage(agent.clone(), known));
+    part(&mut parts, "garbage", collect_garbage(agent, known));
     part(&mut parts, "server", server.run(board, runtime));
     let outcome = tokio::select! {
         () = stop => Ok(()),
@@ -148,6 +148,8 @@ pub async fn run(options: Options, stop: impl Future<Output = ()>) -> Result<(),
         ended = parts.join_next() => Err(Error::Ended { part: ended.and_then(Result::ok).unwrap_or("unknown") }),
     };
     parts.shutdown().await;
+    // The next agent needs what this one holds: the journal, the port.
+    let _closed = dead.recv().await;
     outcome
 }
 
@@ -187,7 +189,7 @@ impl Agent {
         let containers = self.runtime.list().await.map_err(|cause| chain(&cause))?;
         let mut uids: BTreeSet<String> = containers.into_iter().map(|(id, _)| id.pod).collect();
         uids.extend(self.network.traces().await.map_err(|cause| chain(&cause))?);
-        uids.extend(self.provisions.traces().await?);
+        uids.extend(self.provisions.traces().map_err(|cause| chain(&cause))?);
         let here = self.board.uids();
         for uid in uids.difference(&here) {
             tracing::info!(uid, "removing what is left of a pod that is not on this node any more");
@@ -206,7 +208,7 @@ impl Agent {
             }
         }
         self.network.release(uid).await.map_err(|cause| chain(&cause))?;
-        self.provisions.release(uid).await?;
+        self.provisions.release(uid).await.map_err(|cause| chain(&cause))?;
         self.remove_traces(uid).await
     }
 
@@ -218,6 +220,6 @@ impl Agent {
             }
         }
         self.runtime.remove_logs(uid).await.map_err(|cause| chain(&cause))?;
-        self.provisions.remove(uid).await
+        self.provisions.remove(uid).map_err(|cause| chain(&cause))
     }
 }

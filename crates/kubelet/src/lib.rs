@@ -5,7 +5,10 @@
 
 mod agent;
 mod board;
+pub mod downward;
+pub mod environment;
 mod error;
+pub mod etc;
 mod events;
 pub mod images;
 mod network;
@@ -16,6 +19,7 @@ mod provision;
 pub mod runtime;
 mod server;
 pub mod shim;
+pub mod volumes;
 
 pub use agent::{Error, Options, run};
 pub use network::CniOptions;

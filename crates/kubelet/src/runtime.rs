@@ -19,7 +19,7 @@ mod exec;
 mod lifecycle;
 pub(crate) mod process;
 pub(crate) mod record;
-mod rootfs;
+pub(crate) mod rootfs;
 pub mod spec;
 
 use std::collections::BTreeMap;
@@ -62,7 +62,7 @@ pub struct ContainerId {
 
 impl fmt::Display for ContainerId {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}/{}/{}", self.pod, self.container, self.attempt)
+        write!(formatter, "{}_{}_{}", self.pod, self.container, self.attempt)
     }
 }
 

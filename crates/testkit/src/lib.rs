@@ -3,6 +3,7 @@
 //! - [`Server`]: a running API server, ours or the real one, that cannot outlive the test.
 //! - [`Http`]: raw requests, for what a typed client would hide; [`Watch`]: the events of one watch as they came.
 //! - [`Flaky`]: a TCP proxy that cuts its connections when told.
+//! - [`TestLab`]: a lab of real nodes that cannot outlive the test; [`Traces`]: what a lab could leave behind.
 //! - [`Webhook`]: an admission webhook on loopback.
 #![allow(
     clippy::expect_used,
@@ -12,12 +13,14 @@
 
 mod flaky;
 mod http;
+mod lab;
 mod leash;
 mod server;
 mod webhook;
 
 pub use self::flaky::Flaky;
 pub use self::http::{Http, Reply, Watch};
+pub use self::lab::{TestLab, Traces};
 pub use self::leash::{Leash, Signal};
 pub use self::server::{Engine, Identity, Options, Server, eventually};
 pub use self::webhook::Webhook;

@@ -274,14 +274,14 @@ pub async fn eventually<T>(what: &str, ask: impl AsyncFn() -> Option<T>) -> T {
     }
 }
 
-fn workspace() -> PathBuf {
+pub(crate) fn workspace() -> PathBuf {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
     crates.and_then(Path::parent).expect("crates/testkit has two parents").to_owned()
 }
 
 /// The `godwit` program, as the code is now: built here unless `GODWIT_BIN` names one. Cargo has nothing to do when it is
 /// fresh, and knows better than any date of a file whether it is.
-fn binary() -> PathBuf {
+pub(crate) fn binary() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     if let Some(path) = std::env::var_os("GODWIT_BIN") {
         return path.into();

@@ -33,6 +33,15 @@ pub struct Webhook {
 impl Webhook {
     /// Serves; `answer` gets the `request` of a review and gives its `response`, to which the uid is added.
     pub async fn serve(answer: impl Fn(&Value) -> Value + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        Self::serve_on(listener, answer)
+    }
+
+    /// The same on a loopback socket that listens already, perhaps in another network namespace.
+    pub fn serve_on(
+        listener: TcpListener,
+        answer: impl Fn(&Value) -> Value + Send + Sync + 'static,
+    ) -> Self {
         let key = KeyPair::generate().expect("a key");
         let certificate = CertificateParams::new(["127.0.0.1".to_owned(), "localhost".to_owned()])
             .and_then(|params| params.self_signed(&key))
@@ -45,7 +54,6 @@ impl Webhook {
             })
             .expect("a TLS configuration");
         let acceptor = TlsAcceptor::from(Arc::new(config));
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let url = format!("https://{}/", listener.local_addr().expect("a bound address"));
 
         let asked = Arc::new(Mutex::new(Vec::new()));

@@ -168,7 +168,7 @@ fn documents_name_files_that_exist() {
         let text = read(document);
         let mentioned =
             text.split('`').skip(1).step_by(2).map(|path| path.split("/**").next().unwrap_or(path));
-        let ours = ["bin/", "crates/", "deploy/", "tests/", "tools/", "bench/", "fuzz/"];
+        let ours = ["bin/", "crates/", "deploy/", "tests/", "tools/", "bench/", "fuzz/", "guest/"];
         for path in
             mentioned.filter(|path| ours.iter().any(|folder| path.starts_with(folder)) && !path.contains(' '))
         {

@@ -10,6 +10,9 @@ use super::plan::containers;
 use super::seen::{Container, Run};
 use crate::runtime::{ContainerId, Exit, State};
 
+#[cfg(test)]
+mod tests;
+
 
 /// The reason of an end that nobody saw.
 const UNKNOWN: &str = "ContainerStatusUnknown";

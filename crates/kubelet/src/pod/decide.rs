@@ -21,6 +21,9 @@ use k8s_openapi::jiff::Timestamp;
 use super::plan::{Ending, Outcome, Plan, Restart, Wanted};
 use super::seen::{Container, Run, Seen, Setup};
 
+#[cfg(test)]
+mod tests;
+
 
 /// Something that a worker can do.
 #[derive(Debug, Clone, PartialEq)]

@@ -11,6 +11,7 @@ use crate::runtime::{self, ContainerId, Mount, Resources, Security};
 /// What is looked up for a container.
 #[derive(Debug, Clone, Default)]
 pub struct Provided {
+    pub command: Vec<String>,
     pub environment: Vec<(String, String)>,
     pub mounts: Vec<Mount>,
     pub network: Option<PathBuf>,
@@ -22,14 +23,9 @@ pub fn describe(pod: &Pod, container: &Container, id: ContainerId, provided: Pro
     let spec = pod.spec.clone().unwrap_or_default();
     let metadata = &pod.metadata;
     let label = |key: &str, value: &Option<String>| (key.to_owned(), value.clone().unwrap_or_default());
-    let expand = |texts: &Option<Vec<String>>| -> Vec<String> {
-        texts.iter().flatten().map(|text| expanded(text, &provided.environment)).collect()
-    };
-    let (mut command, arguments) = (expand(&container.command), expand(&container.args));
-    command.extend(arguments);
     runtime::Container {
         image: container.image.clone().unwrap_or_default(),
-        command,
+        command: provided.command,
         working_directory: container.working_dir.as_ref().filter(|path| !path.is_empty()).map(PathBuf::from),
         hostname: provided.hostname,
         mounts: provided.mounts,
@@ -47,38 +43,6 @@ pub fn describe(pod: &Pod, container: &Container, id: ContainerId, provided: Pro
         environment: provided.environment,
         id,
     }
-}
-
-/// `$(NAME)` becomes the variable's value, `$$(NAME)` becomes `$(NAME)`; a name that is not set stays as it is.
-pub fn expanded(text: &str, variables: &[(String, String)]) -> String {
-    let mut result = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find('$') {
-        let (before, from) = rest.split_at(at);
-        result.push_str(before);
-        if let Some(after) = from.strip_prefix("$$") {
-            result.push('$');
-            rest = after;
-            continue;
-        }
-        let named = from.strip_prefix("$(").and_then(|inner| inner.split_once(')'));
-        let Some((name, after)) = named else {
-            result.push('$');
-            rest = from.strip_prefix('$').unwrap_or_default();
-            continue;
-        };
-        match variables.iter().rev().find(|(variable, _)| variable == name) {
-            Some((_, value)) => result.push_str(value),
-            None => {
-                result.push_str("$(");
-                result.push_str(name);
-                result.push(')');
-            }
-        }
-        rest = after;
-    }
-    result.push_str(rest);
-    result
 }
 
 fn security(spec: &PodSpec, container: &Container) -> Security {
@@ -119,35 +83,9 @@ fn resources(container: &Container) -> Resources {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 
-    use proptest::prelude::*;
     use serde_json::json;
 
     use super::*;
-
-    #[test]
-    fn variables_are_expanded_as_kubernetes_does() {
-        let variables = [("A", "1"), ("B", "two"), ("A", "3")].map(|(name, value)| (name.to_owned(), value.to_owned()));
-        let cases = [
-            ("$(A)", "3"),
-            ("x$(B)y$(A)", "xtwoy3"),
-            ("$(C)", "$(C)"),
-            ("$$(A)", "$(A)"),
-            ("$$$(A)", "$3"),
-            ("$A $", "$A $"),
-            ("$(A", "$(A"),
-            ("", ""),
-        ];
-        for (text, expected) in cases {
-            assert_eq!(expanded(text, &variables), expected, "{text}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn text_without_a_dollar_is_left_alone(text in "[^$]*") {
-            prop_assert_eq!(expanded(&text, &[("A".to_owned(), "1".to_owned())]), text);
-        }
-    }
 
     #[test]
     fn a_container_says_more_than_its_pod() {
@@ -157,7 +95,7 @@ mod tests {
                 "hostPID": true,
                 "securityContext": { "runAsUser": 1000, "runAsGroup": 1001, "fsGroup": 1002 },
                 "containers": [{
-                    "name": "c", "image": "host", "command": ["echo"], "args": ["$(WHO)"],
+                    "name": "c", "image": "host",
                     "securityContext": { "runAsUser": 0, "capabilities": { "add": ["NET_ADMIN"] } },
                     "resources": { "limits": { "memory": "64Mi", "cpu": "250m" } },
                 }],
@@ -166,10 +104,7 @@ mod tests {
         .unwrap();
         let spec = pod.spec.clone().unwrap();
         let id = ContainerId { pod: "u".into(), container: "c".into(), attempt: 0 };
-        let provided =
-            Provided { environment: vec![("WHO".into(), "me".into())], ..Provided::default() };
-        let described = describe(&pod, &spec.containers[0], id, provided);
-        assert_eq!(described.command, ["echo", "me"]);
+        let described = describe(&pod, &spec.containers[0], id, Provided::default());
         assert!(described.host_pid && !described.host_ipc);
         assert_eq!((described.security.user, described.security.group), (Some(0), Some(1001)));
         assert_eq!(described.security.supplemental_groups, [1002]);

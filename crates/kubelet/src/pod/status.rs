@@ -17,6 +17,8 @@ use super::seen::{Container, Run, Seen, Setup};
 use crate::runtime::{ContainerId, Exit};
 
 mod conditions;
+#[cfg(test)]
+mod tests;
 
 /// Everything that a status is made from.
 pub struct Sight<'a> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::adopt::adopt;
@@ -32,7 +32,7 @@ use news::News;
 /// Between tries of what failed: the first, and the longest.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
 /// How often volumes look whether what they show has changed.
-const REFRESH: Duration = Duration::from_secs(10);
+const REFRESH: Duration = Duration::from_secs(30);
 
 /// What the API says of a pod.
 #[derive(Debug, Clone)]
@@ -57,6 +57,8 @@ pub(super) struct Worker {
     /// What containers left in their termination logs.
     messages: BTreeMap<(String, u32), String>,
     status: StatusWrite,
+    /// Volumes are made and refreshed by one task at a time.
+    publishing: Arc<Mutex<()>>,
 }
 
 #[derive(Default)]
@@ -153,6 +155,7 @@ impl Worker {
             told,
             messages: BTreeMap::new(),
             status: StatusWrite::Idle,
+            publishing: Arc::default(),
             agent,
             uid,
             pod,
@@ -164,6 +167,7 @@ impl Worker {
             Ok(Some((since, made))) => {
                 (worker.seen.sandbox, worker.seen.sandbox_since) = (Setup::Ready, Some(since));
                 worker.made = made;
+                worker.annotate();
             }
             Ok(None) => {}
             Err(cause) => tracing::warn!(pod = worker.name(), cause = chain(&cause), "its sandbox cannot be read"),

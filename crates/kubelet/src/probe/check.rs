@@ -108,14 +108,10 @@ async fn request(
     let request = request.body(Empty::<Bytes>::new()).map_err(|cause| cause.to_string())?;
     let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
     let (mut sender, connection) = handshake.map_err(|cause| chain(&cause))?;
-    let answer = async { sender.send_request(request).await.map_err(|cause| chain(&cause)) };
-    // The connection does the work; it ends with the answer.
-    let status = tokio::select! {
-        answer = answer => answer?.status(),
-        ended = connection => {
-            return Err(ended.err().map_or("the connection was closed".to_owned(), |cause| chain(&cause)));
-        }
-    };
+    let driver = tokio::spawn(connection);
+    let answer = sender.send_request(request).await;
+    driver.abort();
+    let status = answer.map_err(|cause| chain(&cause))?.status();
     if (200..400).contains(&status.as_u16()) { Ok(()) } else { Err(format!("HTTP status {status}")) }
 }
 

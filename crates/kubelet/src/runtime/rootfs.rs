@@ -72,6 +72,11 @@ impl Mounts {
             .is_some_and(|(_, shared)| shared)
     }
 
+    /// Whether something is mounted on this path.
+    pub fn is_point(&self, path: &Path) -> bool {
+        self.points().any(|(point, _)| Path::new(&point) == path)
+    }
+
     /// Mounts below this directory, or on it.
     pub fn below(&self, path: &Path) -> Vec<String> {
         self.points().map(|(point, _)| point).filter(|point| Path::new(point).starts_with(path)).collect()

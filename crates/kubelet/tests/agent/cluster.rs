@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::fixture::{LONG, Node};
+use crate::fixture::{LONG, Node, eventually};
 
 pub const NODE: &str = "node1";
 const HOUR: Duration = Duration::from_hours(1);
@@ -158,6 +158,14 @@ impl Cluster {
             let pod = self.pods().get_opt(&name).await;
             panic!("pod {name} is deleted; events: {:#?}; pod: {pod:#?}", self.events(&name).await);
         }
+        // The API forgets a pod that is done before the node has.
+        let uid = pod.metadata.uid.clone().unwrap();
+        let traces = ["state/containers", "state/logs", "kubelet/pods", "kubelet/files", "volatile/sandboxes", "netns"];
+        eventually(&format!("nothing is left of pod {name}"), || {
+            let files = traces.iter().flat_map(|place| fs::read_dir(self.path(place)).into_iter().flatten().flatten());
+            !files.map(|file| file.file_name().into_string().unwrap()).any(|file| file.contains(&uid))
+        })
+        .await;
     }
 
     /// Reasons and messages of the pod's events.

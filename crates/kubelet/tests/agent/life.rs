@@ -17,6 +17,7 @@ fn a_pod_runs_to_its_end() {
         let main = container(&pod, "main");
         let ended = main.state.unwrap().terminated.unwrap();
         assert_eq!((ended.exit_code, ended.reason.as_deref()), (0, Some("Completed")));
+        assert_eq!(ended.message.as_deref(), Some("bye\n"));
         assert!(main.container_id.unwrap().starts_with("runc://"));
         assert!(!main.ready);
         assert!(status(&pod).pod_ip.unwrap().starts_with("10.88.0."));

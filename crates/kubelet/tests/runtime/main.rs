@@ -12,6 +12,7 @@ mod exec;
 mod fixture;
 mod isolation;
 mod life;
+mod volumes;
 
 use std::path::Path;
 use std::process::{ExitCode, Termination as _};

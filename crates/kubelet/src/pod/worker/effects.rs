@@ -1,21 +1,21 @@
 //! What a worker does. Each effect is a task whose end is [`News`]; none of them decides anything.
 
-use std::path::PathBuf;
-
-use k8s_openapi::api::core::v1::LifecycleHandler;
+use k8s_openapi::api::core::v1::{Container, HostIP, LifecycleHandler, PodIP};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use nix::sys::signal::Signal;
 use serde_json::json;
+use tokio::sync::Mutex;
 
-use super::news::{SandboxError, StartError};
+use super::news::{Sandbox, SandboxError, StartError};
 use super::{
     Agent, Arc, ContainerId, Duration, Exit, Made, News, Plan, Pod, Setup, Sight, State, StatusWrite,
     Timestamp, Worker, chain, containers, patch, probe,
 };
+use crate::environment::command_line;
 use crate::pod::launch::{Provided, describe};
 use crate::probe::Kind;
-use crate::{images, runtime};
+use crate::{images, provision, runtime};
 
 /// How long the hook after a start may take.
 const HOOK: Duration = Duration::from_mins(1);
@@ -28,19 +28,28 @@ impl Worker {
         self.tasks.spawn(async move {
             let made = async {
                 let (since, made) = agent.network.make(&pod).await?;
-                annotate(&agent, &pod, &made).await.map_err(SandboxError::Annotation)?;
-                Ok((since, made))
+                let pod = annotate(&agent, &pod, &made).await.map_err(SandboxError::Annotation)?;
+                Ok(Sandbox { since, made, pod })
             };
             News::Sandbox(made.await)
+        });
+    }
+
+    /// Sees to it that the API knows of the networks: the agent may have died before it could say so.
+    pub(super) fn annotate(&mut self) {
+        self.status = StatusWrite::Working;
+        let (agent, pod, made) = (self.agent.clone(), self.pod.clone(), self.made.clone());
+        self.tasks.spawn(async move {
+            News::StatusWritten(annotate(&agent, &pod, &made).await.map(Some))
         });
     }
 
     pub(super) fn start(&mut self, container: &str) {
         let Some(attempt) = self.seen.container(container).attempt else { return };
         let id = self.id(container, attempt);
-        let (agent, pod, made) = (self.agent.clone(), self.pod.clone(), self.made.clone());
+        let (agent, pod, one) = (self.agent.clone(), self.pod_with_addresses(), self.publishing.clone());
         self.tasks.spawn(async move {
-            let outcome = start(&agent, &pod, &made, &id).await;
+            let outcome = start(&agent, &pod, &one, &id).await;
             News::Started { id, outcome }
         });
         // The latest and the one before it can be asked about; what is older goes.
@@ -76,21 +85,44 @@ impl Worker {
     }
 
     pub(super) fn publish_volumes(&mut self) {
-        let (agent, pod) = (self.agent.clone(), self.pod.clone());
-        self.tasks.spawn(async move { News::Volumes(agent.provisions.publish(&pod).await) });
+        let published = self.publishing();
+        self.tasks.spawn(async move { News::Volumes(published.await) });
     }
 
     /// Has volumes show what is true now.
     pub(super) fn refresh_volumes(&mut self) {
         if self.seen.volumes == Setup::Ready {
-            let (agent, pod) = (self.agent.clone(), self.pod.clone());
-            self.tasks.spawn(async move { News::Tried(agent.provisions.refresh(&pod).await) });
+            let published = self.publishing();
+            self.tasks.spawn(async move { News::Tried(published.await) });
         }
     }
 
+    fn publishing(&self) -> impl Future<Output = Result<(), String>> + use<> {
+        let (agent, pod, one) = (self.agent.clone(), self.pod_with_addresses(), self.publishing.clone());
+        async move {
+            let _alone = one.lock().await;
+            agent.provisions.publish(&pod).await.map(drop).map_err(|cause| chain(&cause))
+        }
+    }
+
+    /// The pod as its containers are to see it: with addresses that the API may not have yet.
+    fn pod_with_addresses(&self) -> Arc<Pod> {
+        let mut pod = Pod::clone(&self.pod);
+        let (host, own) = (&self.agent.addresses, &self.made.addresses);
+        let status = pod.status.get_or_insert_default();
+        status.host_ip = host.first().map(ToString::to_string);
+        status.host_ips = Some(host.iter().map(|ip| HostIP { ip: ip.to_string() }).collect());
+        status.pod_ip = own.first().map(ToString::to_string);
+        status.pod_ips = Some(own.iter().map(|ip| PodIP { ip: ip.to_string() }).collect());
+        Arc::new(pod)
+    }
+
     pub(super) fn release_volumes(&mut self) {
-        let (agent, uid) = (self.agent.clone(), self.uid.clone());
-        self.tasks.spawn(async move { News::VolumesReleased(agent.provisions.release(&uid).await) });
+        let (agent, uid, one) = (self.agent.clone(), self.uid.clone(), self.publishing.clone());
+        self.tasks.spawn(async move {
+            let _alone = one.lock().await;
+            News::VolumesReleased(agent.provisions.release(&uid).await.map_err(|cause| chain(&cause)))
+        });
     }
 
     pub(super) fn remove_traces(&mut self) {
@@ -221,17 +253,16 @@ async fn write_status(agent: &Agent, pod: &Pod, change: &serde_json::Value) -> k
     }
 }
 
-/// Writes what the networks gave, if the API does not have it.
-async fn annotate(agent: &Agent, pod: &Pod, made: &Made) -> kube::Result<()> {
-    let Some(status) = &made.network_status else { return Ok(()) };
+/// Writes what the networks gave, if the API does not have it; the pod as it is then.
+async fn annotate(agent: &Agent, pod: &Arc<Pod>, made: &Made) -> kube::Result<Arc<Pod>> {
     let key = api::names::annotations::NETWORK_STATUS;
     let known = pod.metadata.annotations.as_ref().and_then(|annotations| annotations.get(key));
-    if known == Some(status) {
-        return Ok(());
-    }
+    let Some(status) = made.network_status.as_ref().filter(|status| known != Some(status)) else {
+        return Ok(pod.clone());
+    };
     let (pods, name) = pods(agent, pod);
     let change = json!({ "metadata": { "uid": pod.metadata.uid, "annotations": { key: status } } });
-    pods.patch(&name, &PatchParams::default(), &Patch::Merge(change)).await.map(drop)
+    pods.patch(&name, &PatchParams::default(), &Patch::Merge(change)).await.map(Arc::new)
 }
 
 async fn delete(agent: &Agent, pod: &Pod) -> kube::Result<()> {
@@ -248,29 +279,29 @@ async fn signal(agent: &Agent, id: &ContainerId, signal: Signal) -> Result<(), S
     agent.runtime.signal(id, signal as i32).await.map_err(|cause| chain(&cause))
 }
 
-async fn start(agent: &Agent, pod: &Pod, made: &Made, id: &ContainerId) -> Result<State, StartError> {
+async fn start(agent: &Agent, pod: &Pod, one: &Mutex<()>, id: &ContainerId) -> Result<State, StartError> {
     let spec = containers(pod).get(id.container.as_str()).copied().cloned().unwrap_or_default();
-    let provided = provide(agent, pod, &spec, made, id).await;
-    let provided = provided.map_err(|message| StartError { reason: "CreateContainerConfigError", message })?;
-    let container = describe(pod, &spec, id.clone(), provided);
     let about = || agent.events.about(pod).container(&id.container);
-    match agent.runtime.start(&container).await {
-        Ok(()) => {}
-        Err(cause) => return Err(StartError { reason: reason(&cause), message: chain(&cause) }),
-    }
-    about().normal("Pulled", format!("image {:?} is on this node", container.image));
+    let refused = |cause: runtime::Error| StartError { reason: reason(&cause), message: chain(&cause) };
+    let name = spec.image.clone().unwrap_or_default();
+    let image = agent.runtime.images().get(&name).map_err(|cause| refused(cause.into()))?;
+    about().normal("Pulled", format!("image {name:?} is on this node"));
+    let provided = provide(agent, pod, &spec, &image.configuration, one, id).await.map_err(|cause| {
+        StartError { reason: "CreateContainerConfigError", message: chain(&cause) }
+    })?;
+    agent.runtime.start(&describe(pod, &spec, id.clone(), provided)).await.map_err(refused)?;
     about().normal("Created", format!("created container {}", id.container));
     if let Some(hook) = spec.lifecycle.and_then(|lifecycle| lifecycle.post_start)
         && let Err(problem) = run_hook(agent, id, &hook, HOOK).await
     {
         about().warning("FailedPostStartHook", problem);
-        signal(agent, id, Signal::SIGKILL).await.map_err(|message| StartError { reason: "PostStartHookError", message })?;
+        signal(agent, id, Signal::SIGKILL)
+            .await
+            .map_err(|message| StartError { reason: "PostStartHookError", message })?;
     }
-    let failed = |message| StartError { reason: "RunContainerError", message };
-    match agent.runtime.state(id).await {
-        Ok(Some(state)) => Ok(state),
-        Ok(None) => Err(failed("it is gone right after its start".to_owned())),
-        Err(cause) => Err(failed(chain(&cause))),
+    match agent.runtime.state(id).await.map_err(refused)? {
+        Some(state) => Ok(state),
+        None => Err(StartError { reason: "RunContainerError", message: "it is gone right after its start".to_owned() }),
     }
 }
 
@@ -287,14 +318,26 @@ fn reason(error: &runtime::Error) -> &'static str {
 async fn provide(
     agent: &Agent,
     pod: &Pod,
-    spec: &k8s_openapi::api::core::v1::Container,
-    made: &Made,
+    spec: &Container,
+    image: &images::Configuration,
+    one: &Mutex<()>,
     id: &ContainerId,
-) -> Result<Provided, String> {
-    let environment = agent.provisions.environment(pod, spec, made).await?;
-    let mounts = agent.provisions.mounts(pod, spec, made, id, &environment).await?;
-    let network: Option<PathBuf> = agent.network.namespace(pod);
-    Ok(Provided { environment, mounts, network, hostname: agent.provisions.hostname(pod) })
+) -> Result<Provided, provision::Error> {
+    let provisions = &agent.provisions;
+    let environment = provisions.environment(pod, spec).await?;
+    let mounts = {
+        let _alone = one.lock().await;
+        // Once more: what the networks gave is in its files when it starts.
+        let published = provisions.publish(pod).await?;
+        provisions.mounts(pod, spec, id, &published, &environment)?
+    };
+    Ok(Provided {
+        command: command_line(spec, image, &environment),
+        environment,
+        mounts,
+        network: agent.network.namespace(pod),
+        hostname: provisions.hostname(pod),
+    })
 }
 
 /// Runs what a container wants run inside it around its start and stop.

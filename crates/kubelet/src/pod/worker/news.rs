@@ -8,7 +8,7 @@ use crate::runtime;
 pub(super) enum News {
     Volumes(Result<(), String>),
     VolumesReleased(Result<(), String>),
-    Sandbox(Result<(Timestamp, Made), SandboxError>),
+    Sandbox(Result<Sandbox, SandboxError>),
     SandboxReleased(Result<(), network::Error>),
     Started {
         id: ContainerId,
@@ -24,6 +24,14 @@ pub(super) enum News {
     /// The pod as the API has it now; none: the API has it no longer.
     StatusWritten(Result<Option<Arc<Pod>>, kube::Error>),
     Finalised(Result<(), kube::Error>),
+}
+
+/// A sandbox that was made.
+pub(super) struct Sandbox {
+    pub since: Timestamp,
+    pub made: Made,
+    /// The pod, which knows of its networks now.
+    pub pod: Arc<Pod>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -71,7 +79,10 @@ impl Worker {
             News::Sandbox(outcome) => {
                 self.seen.sandbox = after(&mut failures.sandbox, outcome.is_err(), Setup::Ready);
                 match outcome {
-                    Ok((since, made)) => (self.seen.sandbox_since, self.made) = (Some(since), made),
+                    Ok(Sandbox { since, made, pod }) => {
+                        (self.seen.sandbox_since, self.made) = (Some(since), made);
+                        self.take_pod(pod);
+                    }
                     Err(cause) => {
                         self.tell_failure("FailedCreatePodSandBox", "its network", Some(chain(&cause)));
                     }

@@ -1,0 +1,94 @@
+//! What a person types: up, status, shell, logs, down.
+
+use std::time::Duration;
+
+use lab::Lab;
+use testkit::{TestLab, Traces};
+
+#[test]
+fn three_nodes_are_ready_within_twenty_seconds_and_nothing_is_left_of_them() {
+    let before = Traces::now();
+    let lab = TestLab::up("");
+    assert!(lab.took < Duration::from_secs(20), "it took {:?}", lab.took);
+    let nodes = lab.kubectl_ok(&["get", "nodes", "--no-headers"]);
+    assert_eq!(nodes.lines().filter(|line| line.contains(" Ready ")).count(), 3, "{nodes}");
+    assert_eq!(Traces::now(), before, "a running lab is not in the machine's own namespaces");
+
+    let status = lab.status();
+    assert_eq!(status["running"], true);
+    assert_eq!(status["clusters"][0]["nodes"].as_array().unwrap().len(), 3);
+    assert_eq!(lab.processes("agent").len(), 3);
+    assert_eq!(lab.processes("node init").len(), 3);
+
+    assert_eq!(lab.shell("node-2", "hostname").trim(), "node-2");
+    assert!(lab.shell("fabric", "ip -br link").contains("management"));
+    lab.shell("node-2", "touch /var/lib/of-node-2");
+    assert_eq!(lab.shell("node-1", "ls /var/lib | grep -c of-node || true").trim(), "0");
+    let unknown = lab.godwit(&["lab", "shell", "node-9", "--", "true"]);
+    assert!(!unknown.status.success());
+    assert!(String::from_utf8_lossy(&unknown.stderr).contains("node-1, node-2, node-3"));
+
+    let logs = lab.godwit(&["lab", "logs", "node-1"]);
+    assert!(String::from_utf8_lossy(&logs.stdout).contains("agent"));
+
+    let (directory, cgroup) = (lab.directory(), Lab::at(&lab.directory()).unwrap().cgroup());
+    lab.down();
+    assert_eq!(Traces::of(&directory, &cgroup), Vec::<String>::new());
+    assert_eq!(Traces::now(), before);
+    lab.down();
+}
+
+#[test]
+fn pods_of_different_nodes_reach_each_other_and_the_api_server() {
+    let lab = TestLab::up("clusters: [{ name: lab, nodes: 2 }]");
+    lab.apply(
+        "
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: { name: reach }
+spec:
+  selector: { matchLabels: { app: reach } }
+  template:
+    metadata: { labels: { app: reach } }
+    spec:
+      terminationGracePeriodSeconds: 0
+      containers:
+      - name: reach
+        image: host
+        command: [iperf3, -s]
+",
+    );
+    lab.kubectl_ok(&["rollout", "status", "ds/reach", "--timeout=60s"]);
+    let pods = lab.kubectl_ok(&["get", "pods", "-o", "jsonpath={range .items[*]}{.metadata.name} {.status.podIP}{\"\\n\"}{end}"]);
+    let pods: Vec<_> = pods.lines().filter_map(|line| line.split_once(' ')).collect();
+    let [(one, _), (_, other)] = pods.as_slice() else { panic!("two pods: {pods:?}") };
+    lab.shell(one, &format!("iperf3 -c {other} -n 1M"));
+    // Nobody is anonymous there, so the answer to a stranger is a refusal: by the API server itself.
+    let answer = lab.shell(
+        one,
+        "curl -sk -o /dev/null -w '%{http_code}' https://$KUBERNETES_SERVICE_HOST:$KUBERNETES_SERVICE_PORT/api",
+    );
+    assert_eq!(answer, "401");
+}
+
+#[test]
+fn two_labs_of_one_name_do_not_know_each_other() {
+    let (one, other) = (TestLab::up("clusters: [{ name: a, nodes: 1 }]"), TestLab::up("clusters: [{ name: b, nodes: 1 }]"));
+    one.kubectl_ok(&["create", "configmap", "mine"]);
+    assert!(!other.kubectl(&["get", "configmap", "mine"]).status.success());
+    one.down();
+    assert!(other.kubectl_ok(&["get", "nodes", "--no-headers"]).contains(" Ready "));
+}
+
+#[test]
+fn a_bad_configuration_is_refused_with_its_line_and_nothing_is_made() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("lab.yaml");
+    std::fs::write(&file, "clusters:\n  - name: a\n    nodes: 0\n").unwrap();
+    let lab = TestLab::none();
+    let up = lab.godwit(&["lab", "up", "--config", file.to_str().unwrap()]);
+    assert!(!up.status.success());
+    let said = String::from_utf8_lossy(&up.stderr);
+    assert!(said.contains("line 3") && said.contains("1 to 100"), "{said}");
+    assert!(!lab.directory().exists());
+}
