@@ -1,1 +1,54 @@
-fn main(){}
+//! `virt-launcher`: runs one VM in its pod. This file parses, starts the hypervisor's daemon and hands over to the crate `launcher`.
+
+mod daemon;
+mod libvirt;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use clap::Parser;
+use launcher::run::{Settings, run};
+
+/// Runs one virtual machine in its pod.
+///
+/// It waits at launcher.sock for the handler of its node to say which, asks at cni.sock for its networks, and ends when the guest
+/// does. The guest's serial console goes to standard output, the launcher's own log to standard error.
+#[derive(Parser)]
+#[command(version)]
+struct Arguments {
+    /// The directory that is shared with the handler
+    #[arg(long, default_value = api::names::paths::PRIVATE, value_name = "DIRECTORY")]
+    private: PathBuf,
+    /// The launcher's own directory
+    #[arg(long, default_value = "/run/godwit", value_name = "DIRECTORY")]
+    directory: PathBuf,
+    /// What to log on standard error: error, warn, info, debug, trace, or a filter such as `launcher=debug`
+    #[arg(long, default_value = "info", env = "GODWIT_LOG", value_name = "FILTER")]
+    log: String,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match start(arguments) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            eprintln!("virt-launcher: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start(arguments: Arguments) -> anyhow::Result<u8> {
+    let filter = tracing_subscriber::EnvFilter::try_new(&arguments.log).context("--log")?;
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
+    let hypervisor = Arc::new(libvirt::Libvirt::start(&arguments.directory)?);
+    let settings = Settings { private: arguments.private, directory: arguments.directory };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let code = runtime.block_on(run(hypervisor.clone(), settings, std::io::stdout()))?;
+    // A call of the hypervisor that hangs must not hold up the end.
+    runtime.shutdown_background();
+    hypervisor.stop();
+    Ok(code)
+}

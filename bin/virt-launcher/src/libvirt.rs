@@ -1,0 +1,185 @@
+//! The hypervisor by libvirt: the only file that knows it.
+//!
+//! One connection, behind a lock. A call that finds it broken sees to it that the daemon runs, connects anew and is made once more; what
+//! was done already when the connection broke is then found done.
+
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use anyhow::Context as _;
+use launcher::hypervisor::{DomainState, Hypervisor, HypervisorError};
+use tracing::{info, warn};
+use virt::connect::Connect;
+use virt::domain::{Domain, DomainShutoffReason, DomainState as State, DomainStateReason as Reason};
+use virt::enumutil::Enum;
+use virt::error::{Error, ErrorNumber, clear_error_callback};
+use virt::sys;
+
+use crate::daemon::Daemon;
+
+const URI: &str = "qemu:///system";
+
+pub struct Libvirt {
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    daemon: Daemon,
+    connection: Option<Connect>,
+    /// The name of the one domain.
+    domain: Option<String>,
+}
+
+impl Libvirt {
+    /// Starts the daemon and connects.
+    pub fn start(directory: &Path) -> anyhow::Result<Self> {
+        // Errors are returned; libvirt would also print them.
+        clear_error_callback();
+        let mut inner = Inner { daemon: Daemon::configure(directory)?, connection: None, domain: None };
+        inner.connect()?;
+        Ok(Self { inner: Mutex::new(inner) })
+    }
+
+    /// Ends the daemon.
+    pub fn stop(&self) {
+        let mut inner = self.lock();
+        inner.connection = None;
+        inner.daemon.stop();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn with<T>(
+        &self,
+        operation: impl Into<String>,
+        work: impl Fn(&Connect) -> Result<T, Error>,
+    ) -> Result<T, HypervisorError> {
+        self.lock().with(operation.into(), work)
+    }
+
+    fn with_domain<T>(
+        &self,
+        operation: &str,
+        work: impl Fn(&Domain) -> Result<T, Error>,
+    ) -> Result<T, HypervisorError> {
+        let mut inner = self.lock();
+        let Some(name) = inner.domain.clone() else {
+            return Err(HypervisorError::new(operation, "there is no domain"));
+        };
+        inner.with(format!("{operation} {name}"), |connection| {
+            work(&connection.lookup_domain_by_name(&name)?)
+        })
+    }
+}
+
+impl Inner {
+    fn connect(&mut self) -> anyhow::Result<()> {
+        self.daemon.ensure()?;
+        let connection = Connect::open(Some(URI)).context("connecting to libvirtd")?;
+        info!(version = connection.lib_version().unwrap_or_default(), "connected to libvirtd");
+        self.connection = Some(connection);
+        Ok(())
+    }
+
+    /// Does the work on a connection that works.
+    fn with<T>(
+        &mut self,
+        operation: String,
+        work: impl Fn(&Connect) -> Result<T, Error>,
+    ) -> Result<T, HypervisorError> {
+        if let Some(connection) = &self.connection {
+            match work(connection) {
+                Err(error) if !connection.is_alive().unwrap_or(false) => {
+                    warn!(%error, "the connection to libvirtd broke");
+                    self.connection = None;
+                }
+                outcome => return outcome.map_err(|error| HypervisorError::new(operation, error)),
+            }
+        }
+        if let Err(cause) = self.connect() {
+            return Err(HypervisorError::new(operation, cause));
+        }
+        let Some(connection) = &self.connection else {
+            return Err(HypervisorError::new(operation, "there is no connection to libvirtd"));
+        };
+        work(connection).map_err(|error| HypervisorError::new(operation, error))
+    }
+}
+
+impl Hypervisor for Libvirt {
+    fn create_network(&self, document: &str) -> Result<(), HypervisorError> {
+        self.with("making a network", |connection| connection.create_network_xml(document).map(drop))
+    }
+
+    fn destroy_network(&self, name: &str) -> Result<(), HypervisorError> {
+        self.with(format!("taking away network {name}"), |connection| {
+            match connection.lookup_network_by_name(name) {
+                Ok(network) => network.destroy(),
+                Err(error) if error.code().is(ErrorNumber::NoNetwork) => Ok(()),
+                Err(error) => Err(error),
+            }
+        })
+    }
+
+    fn start(&self, document: &str, paused: bool) -> Result<(), HypervisorError> {
+        // A domain that is defined says after its end how it ended; one that is not is just gone.
+        let name = self.with("defining the domain", |connection| connection.define_domain_xml(document)?.name())?;
+        self.lock().domain = Some(name);
+        let flags = if paused { sys::VIR_DOMAIN_START_PAUSED } else { sys::VIR_DOMAIN_NONE };
+        self.with_domain("starting domain", |domain| {
+            if domain.is_active()? { Ok(()) } else { domain.create_with_flags(flags) }
+        })
+    }
+
+    fn press_power_button(&self) -> Result<(), HypervisorError> {
+        self.with_domain("pressing the power button of domain", |domain| {
+            domain.shutdown_flags(sys::VIR_DOMAIN_SHUTDOWN_ACPI_POWER_BTN)
+        })
+    }
+
+    fn kill(&self) -> Result<(), HypervisorError> {
+        self.with_domain("switching off domain", |domain| {
+            if domain.is_active()? { domain.destroy() } else { Ok(()) }
+        })
+    }
+
+    fn pause(&self) -> Result<(), HypervisorError> {
+        self.with_domain("pausing domain", Domain::suspend)
+    }
+
+    fn resume(&self) -> Result<(), HypervisorError> {
+        self.with_domain("resuming domain", Domain::resume)
+    }
+
+    fn state(&self) -> Result<DomainState, HypervisorError> {
+        self.with_domain("looking at domain", |domain| {
+            let (state, reason) = domain.state()?;
+            let Enum::Known(state) = state else { return Ok(DomainState::Running) };
+            Ok(match (state, reason) {
+                (State::Paused | State::PMSuspended, _) => DomainState::Paused,
+                (State::Shutoff, Enum::Known(Reason::Shutoff(Enum::Known(reason)))) => ended(domain, reason)?,
+                (State::Shutoff | State::Crashed, _) => DomainState::Crashed(last_words(&domain.name()?)),
+                // A domain that shuts down still runs.
+                _ => DomainState::Running,
+            })
+        })
+    }
+}
+
+/// A domain that was saved or never started does not occur here.
+fn ended(domain: &Domain, reason: DomainShutoffReason) -> Result<DomainState, Error> {
+    Ok(match reason {
+        DomainShutoffReason::Shutdown => DomainState::ShutDown,
+        DomainShutoffReason::Destroyed => DomainState::Destroyed,
+        _ => DomainState::Crashed(last_words(&domain.name()?)),
+    })
+}
+
+/// What QEMU said last, which is what there is to know about its death.
+fn last_words(domain: &str) -> String {
+    let log = std::fs::read_to_string(format!("/var/log/libvirt/qemu/{domain}.log")).unwrap_or_default();
+    let words = log.lines().rev().find(|line| line.contains("qemu-system") && !line.starts_with('/'));
+    words.map_or_else(|| "QEMU died without a word".to_owned(), |words| format!("QEMU said last: {words}"))
+}

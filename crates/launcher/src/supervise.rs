@@ -1,0 +1,291 @@
+//! What happens next: the life of a launcher, as a function of what happened.
+//!
+//! ```text
+//!           start               networks made          domain runs                 shutdown, SIGTERM
+//!  Waiting ───────► Preparing ────────────────► Starting ─────────────► Running ─────────────────────► ShuttingDown
+//!     │                 │ failed, or told to end    │ failed               │ the guest is gone             │  │ ▲ wake:
+//!     │ told to end     │                           │                      │                               │  └─┘ press again,
+//!     └─────────────────┴───────────────────────────┴──────────► CleaningUp ◄──────────────────────────────┘      or switch off
+//!                                                                    │ networks gone, vNICs detached
+//!                                                                    ▼
+//!                                                                  Ended ──► exit: 0 if the guest ended well, else 1
+//! ```
+//!
+//! Who dies when:
+//! - libvirtd dies: QEMU goes on, libvirtd is started again and finds it. Nobody else notices; a command waits meanwhile. If it cannot be
+//!   started again for a long time, the launcher gives up, and QEMU ends with the pod.
+//! - QEMU dies: the guest has crashed. The networks are taken away, and the launcher ends with an error.
+//! - The launcher is asked to end (SIGTERM): the guest's power button is pressed, again and again, since a guest that is still booting
+//!   does not hear it; when the grace period is over the guest is switched off.
+//! - The launcher is killed: it is the first process of its pod, so everything ends with it. The handler detaches the vNICs.
+//!
+//! Pure: it decides, [`crate::run`] does. Invariant: effects that make something are asked for once; from whatever state, an end is
+//! reached once the guest is gone, and clean-up comes before it.
+
+use std::time::Duration;
+
+use api::kubevirt::VirtualMachineInstance;
+use wire::{Accelerator, AcceleratorPolicy, Command, Ending, InterfaceStatus, Outcome, Phase, Status};
+
+use crate::hypervisor::DomainState;
+
+/// How long a guest may take to hear the power button before it is pressed again.
+const PATIENCE_SECONDS: u32 = 5;
+/// How many problems a status holds.
+const PROBLEMS: usize = 8;
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Input {
+    /// A handler said something; `from` is its connection.
+    Command { command: Command, from: u64 },
+    /// The launcher is asked to end.
+    Terminate,
+    /// Networks and disks are there.
+    Prepared { interfaces: Vec<InterfaceStatus>, accelerator: Accelerator, accelerator_reason: Option<String> },
+    PreparationFailed { cause: String },
+    /// The domain was started.
+    Started,
+    StartFailed { cause: String },
+    /// The domain is seen in another state than before.
+    Domain(DomainState),
+    /// The time that was asked for is over.
+    Woke,
+    /// The hypervisor's daemon is gone and does not come back.
+    HypervisorLost { cause: String },
+    /// What was made is gone, but for what these say.
+    Cleaned { problems: Vec<String> },
+    /// Something went wrong that ends nothing.
+    Problem { cause: String },
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    Prepare { vmi: Box<VirtualMachineInstance>, accelerator: AcceleratorPolicy },
+    StartDomain,
+    PressPowerButton,
+    Kill,
+    Pause,
+    Resume,
+    /// Say [`Input::Woke`] later.
+    Wake { after: Duration },
+    CleanUp,
+    /// The status is another.
+    Publish,
+    Refuse { to: u64, command: &'static str, reason: String },
+    Exit { code: u8 },
+}
+
+/// How the guest is to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stop {
+    Within(u32),
+    AtOnce,
+}
+
+/// The launcher's state.
+#[derive(Debug)]
+pub struct Supervisor {
+    status: Status,
+    /// UID of the VM that was started.
+    vmi: Option<String>,
+    /// Seconds that the VM's spec gives the guest to shut down.
+    grace_seconds: u32,
+    /// Told to end before there was a guest to tell.
+    stop: Option<Stop>,
+    /// Seconds that the guest has left to shut down.
+    left: u32,
+}
+
+/// Without a VM that says otherwise.
+const DEFAULT_GRACE_SECONDS: u32 = 30;
+
+impl Default for Supervisor {
+    fn default() -> Self {
+        Self { status: Status::default(), vmi: None, grace_seconds: DEFAULT_GRACE_SECONDS, stop: None, left: 0 }
+    }
+}
+
+impl Supervisor {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    pub fn status(&self) -> &Status {
+        &self.status
+    }
+
+    /// Takes in what happened, and answers with what is to be done, in that order.
+    pub fn decide(&mut self, input: Input) -> Vec<Effect> {
+        let before = self.status.clone();
+        let mut effects = self.react(input);
+        if self.status != before {
+            // Before the end, so that whoever listens hears of it.
+            let place = effects.iter().position(|effect| matches!(effect, Effect::Exit { .. }));
+            effects.insert(place.unwrap_or(effects.len()), Effect::Publish);
+        }
+        effects
+    }
+
+    fn react(&mut self, input: Input) -> Vec<Effect> {
+        match (input, self.status.phase) {
+            (Input::Command { command, from }, _) => self.command(command, from),
+            (Input::Terminate, _) => self.stop(Stop::Within(self.grace_seconds)),
+            (Input::Problem { cause }, _) => self.problem(cause),
+            (Input::Prepared { interfaces, accelerator, accelerator_reason }, Phase::Preparing) => {
+                self.status.interfaces = interfaces;
+                self.status.accelerator = Some(accelerator);
+                self.status.accelerator_reason = accelerator_reason;
+                if self.stop.is_some() {
+                    return self.end(never_started());
+                }
+                self.status.phase = Phase::Starting;
+                vec![Effect::StartDomain]
+            }
+            (Input::PreparationFailed { cause }, Phase::Preparing) => self.end(failed("PreparationFailed", cause)),
+            (Input::Started, Phase::Starting) => {
+                self.status.phase = Phase::Running;
+                self.stop.take().map_or_else(Vec::new, |stop| self.stop(stop))
+            }
+            (Input::StartFailed { cause }, Phase::Starting) => self.end(failed("StartFailed", cause)),
+            (Input::Domain(state), Phase::Running | Phase::Paused | Phase::ShuttingDown) => self.seen(state),
+            (Input::Woke, Phase::ShuttingDown) => self.woke(),
+            (Input::HypervisorLost { cause }, Phase::Running | Phase::Paused | Phase::ShuttingDown) => {
+                self.end(failed("HypervisorLost", cause))
+            }
+            (Input::Cleaned { problems }, Phase::CleaningUp) => {
+                problems.into_iter().for_each(|problem| drop(self.problem(problem)));
+                self.status.phase = Phase::Ended;
+                let well = self.status.ending.as_ref().is_some_and(|ending| ending.outcome == Outcome::Succeeded);
+                vec![Effect::Exit { code: u8::from(!well) }]
+            }
+            // Late news of what is over already.
+            _ => Vec::new(),
+        }
+    }
+
+    fn command(&mut self, command: Command, from: u64) -> Vec<Effect> {
+        let phase = self.status.phase;
+        let refuse = |command, reason: String| vec![Effect::Refuse { to: from, command, reason }];
+        let name = command.name();
+        match (command, phase) {
+            (Command::Start { vmi, accelerator }, Phase::Waiting) => {
+                self.vmi = Some(vmi.metadata.uid.clone().unwrap_or_default());
+                let grace = vmi.spec.termination_grace_period_seconds;
+                self.grace_seconds = grace.map_or(DEFAULT_GRACE_SECONDS, |grace| u32::try_from(grace.max(0)).unwrap_or(u32::MAX));
+                self.status.phase = Phase::Preparing;
+                vec![Effect::Prepare { vmi, accelerator }]
+            }
+            (Command::Start { vmi, .. }, _) if self.vmi == Some(vmi.metadata.uid.clone().unwrap_or_default()) => Vec::new(),
+            (Command::Start { .. }, phase) => {
+                refuse(name, format!("the launcher is {phase}, and runs one VM only"))
+            }
+            (Command::Shutdown { grace_seconds }, _) => self.stop(Stop::Within(grace_seconds)),
+            (Command::Kill, _) => self.stop(Stop::AtOnce),
+            (Command::Pause, Phase::Running) => vec![Effect::Pause],
+            (Command::Resume, Phase::Paused) => vec![Effect::Resume],
+            (Command::Pause, Phase::Paused) | (Command::Resume, Phase::Running) => Vec::new(),
+            (Command::Pause | Command::Resume, phase) => {
+                refuse(name, format!("the launcher is {phase}: there is no guest that could be paused or resumed"))
+            }
+            // The conversation's own, and answered there.
+            (Command::Hello { .. } | Command::Query, _) => Vec::new(),
+        }
+    }
+
+    fn stop(&mut self, stop: Stop) -> Vec<Effect> {
+        match (self.status.phase, stop) {
+            (Phase::Waiting, _) => self.end(never_started()),
+            (Phase::Preparing | Phase::Starting, _) => {
+                self.stop = Some(self.stop.map_or(stop, |earlier| sooner(earlier, stop)));
+                Vec::new()
+            }
+            (Phase::Running | Phase::Paused, Stop::Within(seconds)) if seconds > 0 => {
+                self.status.phase = Phase::ShuttingDown;
+                self.left = seconds;
+                vec![Effect::PressPowerButton, self.nap()]
+            }
+            // Pressed once more; the rest of the time is the shorter of the two.
+            (Phase::ShuttingDown, Stop::Within(seconds)) if seconds > 0 => {
+                self.left = self.left.min(seconds);
+                Vec::new()
+            }
+            (Phase::Running | Phase::Paused | Phase::ShuttingDown, _) => {
+                self.status.phase = Phase::ShuttingDown;
+                self.left = 0;
+                vec![Effect::Kill, self.nap()]
+            }
+            (Phase::CleaningUp | Phase::Ended, _) => Vec::new(),
+        }
+    }
+
+    /// Until the button is pressed again, or the guest switched off; also if it should be off already, and is not.
+    fn nap(&self) -> Effect {
+        let seconds = if self.left == 0 { PATIENCE_SECONDS } else { self.left.min(PATIENCE_SECONDS) };
+        Effect::Wake { after: Duration::from_secs(seconds.into()) }
+    }
+
+    fn woke(&mut self) -> Vec<Effect> {
+        self.left = self.left.saturating_sub(PATIENCE_SECONDS);
+        let act = if self.left == 0 { Effect::Kill } else { Effect::PressPowerButton };
+        vec![act, self.nap()]
+    }
+
+    fn seen(&mut self, state: DomainState) -> Vec<Effect> {
+        let ending = match state {
+            DomainState::Running | DomainState::Paused if self.status.phase == Phase::ShuttingDown => {
+                return Vec::new();
+            }
+            DomainState::Running => {
+                self.status.phase = Phase::Running;
+                return Vec::new();
+            }
+            DomainState::Paused => {
+                self.status.phase = Phase::Paused;
+                return Vec::new();
+            }
+            DomainState::ShutDown => succeeded("GuestShutdown", "the guest shut down"),
+            DomainState::Destroyed => succeeded("Killed", "the guest was switched off"),
+            DomainState::Crashed(cause) => failed("Crashed", format!("the guest crashed: {cause}")),
+        };
+        self.end(ending)
+    }
+
+    fn end(&mut self, ending: Ending) -> Vec<Effect> {
+        self.status.phase = Phase::CleaningUp;
+        self.status.ending = Some(ending);
+        vec![Effect::CleanUp]
+    }
+
+    fn problem(&mut self, cause: String) -> Vec<Effect> {
+        let problems = &mut self.status.problems;
+        if problems.len() == PROBLEMS {
+            problems.remove(0);
+        }
+        problems.push(cause);
+        Vec::new()
+    }
+}
+
+fn sooner(one: Stop, other: Stop) -> Stop {
+    match (one, other) {
+        (Stop::Within(one), Stop::Within(other)) => Stop::Within(one.min(other)),
+        _ => Stop::AtOnce,
+    }
+}
+
+fn succeeded(reason: &str, message: impl Into<String>) -> Ending {
+    Ending { outcome: Outcome::Succeeded, reason: reason.to_owned(), message: message.into() }
+}
+
+fn failed(reason: &str, message: impl Into<String>) -> Ending {
+    Ending { outcome: Outcome::Failed, reason: reason.to_owned(), message: message.into() }
+}
+
+fn never_started() -> Ending {
+    failed("NeverStarted", "the launcher was told to end before the guest ran")
+}
+
+#[cfg(test)]
+mod tests;
