@@ -1,7 +1,7 @@
 //! `kubevirt.io/v1`: the installation, virtual machines, their running instances and their moves.
 //!
 //! Field names, values and meanings are KubeVirt's; a manifest written for KubeVirt means the same here. Fields that
-//! Godwit does not act on are left out, so that the API server says so instead of accepting them quietly. Fields that
+//! Godwit does not act on are left out, and admission refuses them by name instead of dropping them quietly. Fields that
 //! KubeVirt does not have are marked "Godwit" in their description.
 
 mod devices;

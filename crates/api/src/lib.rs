@@ -34,8 +34,9 @@ use kube::CustomResourceExt;
 pub fn crds() -> Vec<CustomResourceDefinition> {
     let definitions = [
         kubevirt::KubeVirt::crd(),
-        kubevirt::VirtualMachine::crd(),
-        kubevirt::VirtualMachineInstance::crd(),
+        // Admission refuses what these two do not know: see there.
+        schema::keeping_unknown_fields_of_spec(kubevirt::VirtualMachine::crd()),
+        schema::keeping_unknown_fields_of_spec(kubevirt::VirtualMachineInstance::crd()),
         kubevirt::VirtualMachineInstanceMigration::crd(),
         migrations::MigrationPolicy::crd(),
         multus::NetworkAttachmentDefinition::crd(),

@@ -25,6 +25,33 @@ pub(crate) fn published(mut crd: CustomResourceDefinition) -> CustomResourceDefi
     crd
 }
 
+/// Keeps what the schema of `spec` does not know, so that admission sees it: the API server would drop it without a word, and
+/// a machine would then run as something else than its manifest says.
+pub(crate) fn keeping_unknown_fields_of_spec(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
+    let roots = crd
+        .spec
+        .versions
+        .iter_mut()
+        .filter_map(|version| version.schema.as_mut()?.open_api_v3_schema.as_mut());
+    for spec in roots.filter_map(|root| root.properties.as_mut()?.get_mut("spec")) {
+        keep_unknown(spec);
+    }
+    crd
+}
+
+/// The mark does not reach below a field that has properties of its own, so each of those gets it.
+fn keep_unknown(node: &mut JSONSchemaProps) {
+    if node.type_.as_deref() == Some("object") && node.additional_properties.is_none() {
+        node.x_kubernetes_preserve_unknown_fields = Some(true);
+    }
+    for property in node.properties.iter_mut().flat_map(|properties| properties.values_mut()) {
+        keep_unknown(property);
+    }
+    if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut node.items {
+        keep_unknown(items);
+    }
+}
+
 /// For kinds whose originals keep the status in the object itself.
 pub(crate) fn without_status_subresource(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     for version in &mut crd.spec.versions {

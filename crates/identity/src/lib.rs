@@ -95,10 +95,20 @@ impl Authority {
                 .map_err(|source| Error::File { path: path.display().to_string(), source })
         };
         let pem = Identity { certificate: read(&certificate)?, key: read(&key)? };
-        let failed = |source| Error::Parse { place: directory.display().to_string(), source };
+        Self::from_pem(pem, &directory.display().to_string())
+    }
+
+    /// The authority that was kept elsewhere; `place` says where, for the one who reads of a failure.
+    pub fn from_pem(pem: Identity, place: &str) -> Result<Self, Error> {
+        let failed = |source| Error::Parse { place: place.to_owned(), source };
         let key = KeyPair::from_pem(&pem.key).map_err(failed)?;
         let issuer = Issuer::from_ca_cert_pem(&pem.certificate, key).map_err(failed)?;
         Ok(Self { issuer, pem })
+    }
+
+    /// Certificate and key, to keep: whoever has them can sign.
+    pub fn to_pem(&self) -> &Identity {
+        &self.pem
     }
 
     /// The authority's certificate, which others trust.

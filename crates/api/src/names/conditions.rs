@@ -16,11 +16,15 @@ pub const SYNCHRONIZED: &str = "Synchronized";
 /// the admission of migrations and by users. Godwit's own.
 pub const MIGRATION_NETWORK_READY: &str = "MigrationNetworkReady";
 
-/// On VMs, instances and Godwit's own objects: ready for use. Written by the controller and the handler; read by users.
+/// On VMs, instances and Godwit's own objects: ready for use; of an instance: its guest runs in a ready pod. Written by
+/// the controller; read by users.
 pub const READY: &str = "Ready";
+/// On instances: false while no node takes the pod. Written by the controller, as the pod has it; read by users.
+pub const POD_SCHEDULED: &str = "PodScheduled";
 /// On instances: the guest is paused. Written by the handler; read by users.
 pub const PAUSED: &str = "Paused";
-/// On instances: the guest can move. Written by the handler; read by the controller and by admission.
+/// On instances: the guest can move. A fact of the spec, known before the guest runs. Written by the controller; read by
+/// the controller and by admission.
 pub const LIVE_MIGRATABLE: &str = "LiveMigratable";
 /// On instances: the guest can move with its disks. Written by the handler; read by the controller.
 pub const STORAGE_LIVE_MIGRATABLE: &str = "StorageLiveMigratable";

@@ -41,5 +41,17 @@ pub const MANAGEMENT_CLUSTER_NETWORK: &str = "mgmt";
 pub const EVACUATION_PREFIX: &str = "kubevirt-evacuation-";
 /// Beginning of the name of a migration that an update made. Written by the controller.
 pub const WORKLOAD_UPDATE_PREFIX: &str = "kubevirt-workload-update-";
+/// Container of a launcher pod that runs the guest. Written by the controller; read by the controller and the handler.
+pub const LAUNCHER_CONTAINER: &str = "compute";
+/// Configuration of the webhooks that refuse. Made by the controller.
+pub const VALIDATING_WEBHOOKS: &str = "virt-api-validator";
+/// Configuration of the webhooks that fill in. Made by the controller.
+pub const MUTATING_WEBHOOKS: &str = "virt-api-mutator";
+/// Webhook that refuses machines. Made by the controller; read by users.
+pub const MACHINE_VALIDATOR: &str = "virtualmachine-validator.kubevirt.io";
+/// Webhook that refuses instances and changes of them. Made by the controller; read by users.
+pub const INSTANCE_VALIDATOR: &str = "virtualmachineinstances-validator.kubevirt.io";
+/// Webhook that fills in what an instance leaves open. Made by the controller; read by users.
+pub const INSTANCE_MUTATOR: &str = "virtualmachineinstances-mutator.kubevirt.io";
 /// Webhook that turns evictions into moves. Made by the controller; read by users.
 pub const EVICTION_WEBHOOK: &str = "virt-launcher-eviction-interceptor.kubevirt.io";

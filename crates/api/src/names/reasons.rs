@@ -43,6 +43,26 @@ pub const RUNS_ON_PROCESSOR: &str = "RunsOnProcessor";
 pub const EMULATED: &str = "Emulated";
 /// `Ready` of an instance: its guest does not run.
 pub const GUEST_NOT_RUNNING: &str = "GuestNotRunning";
+/// `Ready` of a VM: it has no instance.
+pub const INSTANCE_NOT_EXISTS: &str = "VMINotExists";
+/// `Synchronized` of an instance: its pod ended before the guest ran.
+pub const POD_FAILED: &str = "PodFailed";
+/// `Synchronized` of an instance, and its `reason`: its node was lost, and its pod with it.
+pub const NODE_UNRESPONSIVE: &str = "NodeUnresponsive";
+/// `Synchronized` of an instance: its pod is refused.
+pub const FAILED_CREATE: &str = "FailedCreate";
+/// `Synchronized` of an instance: a claim is missing. Read by the controller: the VM's status says so.
+pub const CLAIM_NOT_FOUND: &str = "FailedPvcNotFound";
+/// `Synchronized` of an instance: an image cannot be pulled. Read by the controller: the VM's status says so.
+pub const ERR_IMAGE_PULL: &str = "ErrImagePull";
+/// `Synchronized` of an instance: an image could not be pulled; it is tried again. Read as above.
+pub const IMAGE_PULL_BACK_OFF: &str = "ImagePullBackOff";
+/// `PodScheduled` of an instance: no node takes the pod. Kubernetes' own; read as above.
+pub const UNSCHEDULABLE: &str = "Unschedulable";
+/// `RestartRequired` of a VM: its template is not the one that its instance was made from.
+pub const TEMPLATE_CHANGED: &str = "TemplateChanged";
+/// `Failure` of a VM: an instance of its name is somebody else's.
+pub const INSTANCE_NOT_OWNED: &str = "InstanceNotOwned";
 
 /// `IPsAllocated`: they were given.
 pub const SUCCESSFUL_ALLOCATION: &str = "SuccessfulAllocation";

@@ -1,0 +1,62 @@
+//! Writes that hold only for the object that was looked at: another version or another object of the name is a conflict, and the
+//! decision is made anew.
+
+use std::fmt::Debug;
+
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::{Api, Resource, ResourceExt as _};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+use crate::error::{Error, describe, named};
+
+/// What the reconcilers need of a kind.
+pub trait Object: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned {}
+impl<K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned> Object for K {}
+
+/// Adds or removes a finalizer; the object as it is then.
+pub async fn finalizer<K: Object>(
+    api: &Api<K>,
+    object: &K,
+    finalizer: &str,
+    wanted: bool,
+) -> Result<K, Error> {
+    let mut finalizers = object.finalizers().to_vec();
+    finalizers.retain(|present| present != finalizer);
+    if wanted {
+        finalizers.push(finalizer.to_owned());
+    }
+    metadata(api, object, json!({ "finalizers": finalizers })).await
+}
+
+/// Sets a label; the object as it is then.
+pub async fn label<K: Object>(api: &Api<K>, object: &K, name: &str, value: &str) -> Result<K, Error> {
+    metadata(api, object, json!({ "labels": { name: value } })).await
+}
+
+async fn metadata<K: Object>(api: &Api<K>, object: &K, mut change: serde_json::Value) -> Result<K, Error> {
+    change["resourceVersion"] = json!(object.resource_version());
+    let patch = Patch::Merge(json!({ "metadata": change }));
+    api.patch(&object.name_any(), &PatchParams::default(), &patch)
+        .await
+        .map_err(Error::api("changing", describe(object)))
+}
+
+/// Writes the status of an object that has it already.
+pub async fn status<K: Object>(api: &Api<K>, object: &K) -> Result<K, Error> {
+    api.replace_status(&object.name_any(), &PostParams::default(), object)
+        .await
+        .map_err(Error::api("writing the status of", describe(object)))
+}
+
+/// Deletes this very object. One that is gone, or that made room for another of its name, is deleted.
+pub async fn delete<K: Object>(api: &Api<K>, name: &str, uid: &str) -> Result<(), Error> {
+    let exactly = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
+    let params = DeleteParams { preconditions: Some(exactly), ..DeleteParams::background() };
+    match api.delete(name, &params).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => Ok(()),
+        Err(source) => Err(Error::api("deleting", named::<K>(api.namespace(), name))(source)),
+    }
+}

@@ -1,0 +1,27 @@
+//! The `KubeVirt` object, as it is now: its configuration is read by the reconcilers and by admission.
+
+use api::kubevirt::KubeVirt;
+use futures::StreamExt as _;
+use kube::runtime::reflector::{self, Store};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Client};
+
+use crate::admission::Rules;
+
+/// What is known of it, and the work that keeps it so until dropped.
+pub(crate) fn follow(client: Client, namespace: &str) -> (Store<KubeVirt>, impl Future<Output = ()> + use<>) {
+    let installations: Api<KubeVirt> = Api::namespaced(client, namespace);
+    let (store, writer) = reflector::store();
+    let changes = watcher(installations, watcher::Config::default()).default_backoff().reflect(writer);
+    let work = changes.for_each(async |change| {
+        if let Err(error) = change {
+            tracing::warn!(%error, "the KubeVirt object cannot be watched; what was known of it still counts");
+        }
+    });
+    (store, work)
+}
+
+/// What the installation says about machines; without one, what it would say if it said nothing.
+pub(crate) fn rules(store: &Store<KubeVirt>) -> Rules {
+    store.state().first().map(|installation| Rules::of(installation)).unwrap_or_default()
+}

@@ -1,0 +1,104 @@
+//! virt-controller: from machines to instances to launcher pods, and the admission of both.
+//!
+//! ```text
+//!   all replicas            the leader alone
+//!  ┌───────────┐   ┌────────────────────────────────────┐
+//!  │ webhook   │   │ vm: VirtualMachine ──makes──► VMI   │
+//!  │    │      │   │ vmi: VMI ──makes──► launcher pod    │
+//!  │ admission │   └────────────────────────────────────┘
+//!  └───────────┘        each: look ─► decide ─► act ─► report
+//! ```
+//!
+//! Decisions are functions of what is there (`vm::decide`, `vmi::decide`, `pod::render`, `admission::review`); the reconcilers around
+//! them look and act. Nothing is remembered between two looks: whoever is killed is replaced by one who looks again. No part of
+//! this crate ever touches a node.
+
+pub mod admission;
+mod edit;
+mod error;
+mod installation;
+pub mod lease;
+pub mod mac;
+pub mod pod;
+mod report;
+mod trust;
+pub mod vm;
+pub mod vmi;
+mod webhook;
+
+use std::sync::Arc;
+
+use api::kubevirt::KubeVirt;
+use kube::Client;
+use kube::runtime::reflector::Store;
+
+pub use error::Error;
+pub use lease::Timing;
+pub use pod::Launcher;
+pub use webhook::Webhook;
+
+use report::Report;
+
+/// How a controller is set up.
+pub struct Options {
+    /// Namespace of the installation.
+    pub namespace: String,
+    /// What every launcher pod is made with.
+    pub launcher: Launcher,
+    /// Who this replica is: the name of its pod.
+    pub identity: String,
+    /// None: this is the only replica, and it leads.
+    pub election: Option<Timing>,
+    /// None: nothing is admitted here.
+    pub webhook: Option<Webhook>,
+}
+
+/// What the reconcilers share.
+pub(crate) struct Context {
+    client: Client,
+    launcher: Launcher,
+    report: Report,
+    installation: Store<KubeVirt>,
+}
+
+impl Context {
+    fn rules(&self) -> admission::Rules {
+        installation::rules(&self.installation)
+    }
+}
+
+/// Runs a controller until `stop` resolves, or until something fails that trying again cannot mend.
+pub async fn run(client: Client, options: Options, stop: impl Future<Output = ()>) -> Result<(), Error> {
+    let Options { namespace, launcher, identity, election, webhook } = options;
+    let (store, following) = installation::follow(client.clone(), &namespace);
+    let context = Arc::new(Context {
+        client: client.clone(),
+        launcher,
+        report: Report::new(client.clone(), &identity),
+        installation: store.clone(),
+    });
+    let serving = async {
+        match webhook {
+            Some(webhook) => webhook.serve(client.clone(), &namespace, store).await,
+            None => std::future::pending().await,
+        }
+    };
+    let work = || reconcile(context.clone());
+    let leading = async {
+        if let Some(timing) = election {
+            lease::lead(client.clone(), &namespace, &identity, timing, work, stop).await;
+        } else {
+            tokio::select! { () = work() => {}, () = stop => {} }
+        }
+    };
+    tokio::select! {
+        served = serving => served,
+        () = following => Ok(()),
+        () = leading => Ok(()),
+    }
+}
+
+/// Everything that the leader does.
+async fn reconcile(context: Arc<Context>) {
+    tokio::join!(vm::run(context.clone()), vmi::run(context));
+}

@@ -1,0 +1,121 @@
+//! The configurations by which the API server finds the webhooks, and the authority by which it believes them.
+//!
+//! Every replica applies the same; applying it again changes nothing. Without a webhook nothing is let in (`failurePolicy: Fail`): a
+//! machine that nobody looked at must not run.
+
+use std::time::Duration;
+
+use api::names::objects;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations, ServiceReference, ValidatingWebhook,
+    ValidatingWebhookConfiguration, WebhookClientConfig,
+};
+use kube::api::{ObjectMeta, Patch, PatchParams};
+use kube::{Api, Client};
+
+use super::{MUTATE, VALIDATE};
+use crate::edit::Object;
+use crate::error::{Error, describe};
+
+/// How long until a registration that failed is tried again.
+const PAUSE: Duration = Duration::from_secs(2);
+/// Seconds that the API server waits for an answer, which takes milliseconds.
+const TIMEOUT: i32 = 10;
+
+/// What is registered.
+pub(super) struct Registration {
+    pub namespace: String,
+    pub service: String,
+    pub port: u16,
+    /// Certificate, as PEM.
+    pub authority: String,
+}
+
+impl Registration {
+    /// Returns when both configurations are there.
+    pub async fn apply(&self, client: &Client) {
+        while let Err(error) = self.try_apply(client).await {
+            tracing::warn!("{}", error.explain());
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    async fn try_apply(&self, client: &Client) -> Result<(), Error> {
+        put(&Api::all(client.clone()), &self.mutating()).await?;
+        put(&Api::all(client.clone()), &self.validating()).await
+    }
+
+    fn validating(&self) -> ValidatingWebhookConfiguration {
+        let webhook = |name: &str, resource: &str| ValidatingWebhook {
+            name: name.to_owned(),
+            admission_review_versions: vec!["v1".into()],
+            client_config: self.client_config(VALIDATE),
+            failure_policy: Some("Fail".into()),
+            rules: Some(vec![rule(resource, &["CREATE", "UPDATE"])]),
+            side_effects: "None".into(),
+            timeout_seconds: Some(TIMEOUT),
+            ..ValidatingWebhook::default()
+        };
+        ValidatingWebhookConfiguration {
+            metadata: metadata(objects::VALIDATING_WEBHOOKS),
+            webhooks: Some(vec![
+                webhook(objects::MACHINE_VALIDATOR, "virtualmachines"),
+                webhook(objects::INSTANCE_VALIDATOR, "virtualmachineinstances"),
+            ]),
+        }
+    }
+
+    fn mutating(&self) -> MutatingWebhookConfiguration {
+        let webhook = MutatingWebhook {
+            name: objects::INSTANCE_MUTATOR.to_owned(),
+            admission_review_versions: vec!["v1".into()],
+            client_config: self.client_config(MUTATE),
+            failure_policy: Some("Fail".into()),
+            rules: Some(vec![rule("virtualmachineinstances", &["CREATE"])]),
+            side_effects: "None".into(),
+            timeout_seconds: Some(TIMEOUT),
+            ..MutatingWebhook::default()
+        };
+        MutatingWebhookConfiguration {
+            metadata: metadata(objects::MUTATING_WEBHOOKS),
+            webhooks: Some(vec![webhook]),
+        }
+    }
+
+    fn client_config(&self, path: &str) -> WebhookClientConfig {
+        WebhookClientConfig {
+            ca_bundle: Some(ByteString(self.authority.clone().into_bytes())),
+            service: Some(ServiceReference {
+                name: self.service.clone(),
+                namespace: self.namespace.clone(),
+                path: Some(path.to_owned()),
+                port: Some(i32::from(self.port)),
+            }),
+            url: None,
+        }
+    }
+}
+
+fn metadata(name: &str) -> ObjectMeta {
+    ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() }
+}
+
+fn rule(resource: &str, operations: &[&str]) -> RuleWithOperations {
+    RuleWithOperations {
+        api_groups: Some(vec!["kubevirt.io".into()]),
+        api_versions: Some(vec!["v1".into()]),
+        operations: Some(operations.iter().map(|operation| (*operation).to_owned()).collect()),
+        resources: Some(vec![resource.to_owned()]),
+        scope: Some("Namespaced".into()),
+    }
+}
+
+async fn put<K: Object>(api: &Api<K>, object: &K) -> Result<(), Error> {
+    let name = object.meta().name.clone().unwrap_or_default();
+    let params = PatchParams::apply(objects::CONTROLLER).force();
+    api.patch(&name, &params, &Patch::Apply(object))
+        .await
+        .map_err(Error::api("applying", describe(object)))?;
+    Ok(())
+}

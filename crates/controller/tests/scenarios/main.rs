@@ -1,0 +1,13 @@
+//! The controller against the in-process API server, with fakes of those who stand around it: scheduler, kubelet and handler. Each
+//! test is a sentence about what a person sees.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on stops")]
+
+mod admission;
+mod deletion;
+mod deploy;
+mod election;
+mod instances;
+mod machines;
+mod restarts;
+mod support;
