@@ -22,8 +22,8 @@ use net::{Handle, Namespace};
 use wire::{Vnic, VnicName};
 
 use crate::vnics::{Maker, Planned};
-pub use secondary::FactsError;
 use secondary::Facts;
+pub use secondary::FactsError;
 
 /// What our containers are called after the UID of their pod.
 const SUFFIX: &str = "-vnic";
@@ -200,10 +200,13 @@ impl Attachments {
         let missing = || Error::NotAttached { vnic: vnic.name.clone() };
         if vnic.maker == Maker::Handler {
             let known = self.cni.find(&container(&pod.uid), vnic.interface.as_str());
-            known.filter(|entry| is_in(entry, namespace) && entry.attachment().is_some()).ok_or_else(missing)?;
+            known
+                .filter(|entry| is_in(entry, namespace) && entry.attachment().is_some())
+                .ok_or_else(missing)?;
         }
         let failed = |source| Error::Kernel { vnic: vnic.name.clone(), source };
-        let handle = Namespace::open(namespace).and_then(|namespace| Handle::open(&namespace)).map_err(failed)?;
+        let handle =
+            Namespace::open(namespace).and_then(|namespace| Handle::open(&namespace)).map_err(failed)?;
         let link = handle.find_link(vnic.interface.as_str()).await.map_err(failed)?;
         link.map(drop).ok_or_else(missing)
     }

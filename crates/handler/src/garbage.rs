@@ -23,12 +23,18 @@ pub async fn sweep(pods: &Api<Pod>, node: &str, attachments: &Attachments) {
     // Before the look: what is attached from here on is nobody's garbage.
     let mark = attachments.mark();
     let selector = pods::selection(node);
-    let parameters =
-        ListParams { label_selector: selector.label_selector, field_selector: selector.field_selector, ..ListParams::default() };
+    let parameters = ListParams {
+        label_selector: selector.label_selector,
+        field_selector: selector.field_selector,
+        ..ListParams::default()
+    };
     let listed = match pods.list(&parameters).await {
         Ok(listed) => listed,
         Err(cause) => {
-            tracing::warn!(cause = chain(&cause), "launcher pods cannot be listed; nothing is collected this time");
+            tracing::warn!(
+                cause = chain(&cause),
+                "launcher pods cannot be listed; nothing is collected this time"
+            );
             return;
         }
     };

@@ -172,7 +172,11 @@ impl Launcher {
                 }
                 Ok(Written::Outdated) => at_most(RETRY),
                 Err(cause) => {
-                    tracing::warn!(pod = self.pod.name, cause = chain(&cause), "the instance's status cannot be written; trying again");
+                    tracing::warn!(
+                        pod = self.pod.name,
+                        cause = chain(&cause),
+                        "the instance's status cannot be written; trying again"
+                    );
                     at_most(RETRY);
                 }
             }
@@ -183,7 +187,11 @@ impl Launcher {
             match self.shared.attachments.release(&self.pod.uid).await {
                 Ok(()) => tracing::info!(pod = self.pod.name, "what the pod had was given back"),
                 Err(cause) => {
-                    tracing::warn!(pod = self.pod.name, cause = chain(&cause), "what the pod had cannot be given back yet");
+                    tracing::warn!(
+                        pod = self.pod.name,
+                        cause = chain(&cause),
+                        "what the pod had cannot be given back yet"
+                    );
                     at_most(RETRY);
                 }
             }
@@ -201,7 +209,11 @@ impl Launcher {
             }
             Err(cause) => {
                 if !matches!(&cause, AttendError::Talk(cause) if cause.is_absence()) {
-                    tracing::warn!(pod = self.pod.name, cause = chain(&cause), "the launcher cannot be reached; trying again");
+                    tracing::warn!(
+                        pod = self.pod.name,
+                        cause = chain(&cause),
+                        "the launcher cannot be reached; trying again"
+                    );
                 }
                 let pause = self.pause;
                 self.pause = (pause * 2).min(LONGEST_PAUSE);
@@ -213,8 +225,13 @@ impl Launcher {
     async fn try_connect(&mut self) -> Result<Conversation, AttendError> {
         let shared = &self.shared;
         if self.proxy.is_none() {
-            let (proxy, listener) =
-                Proxy::open(&shared.places, &self.pod, &shared.attachments, self.view.clone(), &shared.turned)?;
+            let (proxy, listener) = Proxy::open(
+                &shared.places,
+                &self.pod,
+                &shared.attachments,
+                self.view.clone(),
+                &shared.turned,
+            )?;
             self.proxy = Some(Serving(tokio::spawn(proxy.serve(listener))));
         }
         let path = shared.places.namespace(&self.pod.uid).map_err(proxy::OpenError::from)?;
@@ -274,7 +291,9 @@ impl Launcher {
         match event {
             Event::Status(status) => {
                 if status.accelerator.is_some() {
-                    self.shared.accelerator.send_if_modified(|known| std::mem::replace(known, status.accelerator) != status.accelerator);
+                    self.shared.accelerator.send_if_modified(|known| {
+                        std::mem::replace(known, status.accelerator) != status.accelerator
+                    });
                 }
                 self.heard = Some(status);
             }

@@ -80,7 +80,8 @@ pub async fn run(options: Options, stop: impl Future<Output = ()> + Send) -> Res
     };
     let opened = tokio::task::spawn_blocking(move || Attachments::open(&networks)).await;
     let attachments = opened.map_err(Error::Interrupted)?.map_err(Error::Attachments)?;
-    let reporter = Reporter { controller: api::names::objects::HANDLER.to_owned(), instance: Some(node.clone()) };
+    let reporter =
+        Reporter { controller: api::names::objects::HANDLER.to_owned(), instance: Some(node.clone()) };
     let shared = Shared {
         node: node.clone(),
         client: client.clone(),

@@ -150,7 +150,9 @@ mod tests {
     fn without_a_namespace_of_its_uid_a_pod_is_found_by_its_processes() {
         let node = tempfile::tempdir().unwrap();
         let uid = "0f4b3c1e-0000-4000-8000-000000000001";
-        for (process, group) in [("1", "/init.scope"), ("7", "/kubepods/pod0f4b3c1e_0000_4000_8000_000000000001/x")] {
+        for (process, group) in
+            [("1", "/init.scope"), ("7", "/kubepods/pod0f4b3c1e_0000_4000_8000_000000000001/x")]
+        {
             let directory = node.path().join(process);
             fs::create_dir_all(directory.join("ns")).unwrap();
             fs::write(directory.join("cgroup"), format!("0::{group}\n")).unwrap();

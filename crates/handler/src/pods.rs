@@ -80,8 +80,11 @@ pub async fn follow<F: Future<Output = ()> + Send + 'static>(
             let view = View { pod, instance };
             sender.send_if_modified(|now| std::mem::replace(now, view.clone()) != view);
         }
-        for (uid, pod) in known_pods.all.iter().filter(|(uid, _)| !told.contains_key(*uid)).collect::<Vec<_>>() {
-            let (sender, receiver) = watch::channel(View { pod: Some(Arc::clone(pod)), instance: instance(pod) });
+        for (uid, pod) in
+            known_pods.all.iter().filter(|(uid, _)| !told.contains_key(*uid)).collect::<Vec<_>>()
+        {
+            let (sender, receiver) =
+                watch::channel(View { pod: Some(Arc::clone(pod)), instance: instance(pod) });
             tasks.spawn(attend(Arc::clone(pod), receiver));
             told.insert(uid.clone(), sender);
         }
@@ -111,12 +114,16 @@ impl<K: Resource<DynamicType = ()> + Debug> Known<K> {
     fn take(&mut self, event: watcher::Result<Event<K>>) {
         match event {
             Ok(Event::Init) => self.listing.clear(),
-            Ok(Event::InitApply(object)) => _ = self.listing.insert(object.uid().unwrap_or_default(), Arc::new(object)),
+            Ok(Event::InitApply(object)) => {
+                _ = self.listing.insert(object.uid().unwrap_or_default(), Arc::new(object))
+            }
             Ok(Event::InitDone) => {
                 self.all = std::mem::take(&mut self.listing);
                 self.complete = true;
             }
-            Ok(Event::Apply(object)) => _ = self.all.insert(object.uid().unwrap_or_default(), Arc::new(object)),
+            Ok(Event::Apply(object)) => {
+                _ = self.all.insert(object.uid().unwrap_or_default(), Arc::new(object))
+            }
             Ok(Event::Delete(object)) => _ = self.all.remove(&object.uid().unwrap_or_default()),
             Err(cause) => {
                 tracing::warn!(kind = %K::kind(&()), cause = chain(&cause), "a watch failed; it is tried again");

@@ -24,7 +24,7 @@ use wire::{LINE_LIMIT, ProxyRequest, ProxyResponse};
 
 use crate::attachments::{self, Attachments, PodName};
 use crate::error::chain;
-use crate::place::{Places, PlaceError, Private, check_peer};
+use crate::place::{PlaceError, Places, Private, check_peer};
 use crate::pods::View;
 use crate::vnics::{self, PlanError};
 
@@ -129,7 +129,11 @@ impl Proxy {
             let peer = stream.peer_cred().map_err(|_| PlaceError::Invisible);
             if let Err(cause) = peer.and_then(|peer| check_peer(&peer, self.id)) {
                 self.turned.strangers.fetch_add(1, Ordering::Relaxed);
-                tracing::warn!(pod = self.pod.name, cause = chain(&cause), "a stranger asked the CNI proxy and was turned away");
+                tracing::warn!(
+                    pod = self.pod.name,
+                    cause = chain(&cause),
+                    "a stranger asked the CNI proxy and was turned away"
+                );
                 let error = format!("refused: {}", chain(&cause));
                 tokio::spawn(async move { say(stream, &ProxyResponse::Failed { error }).await });
                 continue;
@@ -197,7 +201,9 @@ impl Proxy {
                 tracing::info!(pod = self.pod.name, %vnic, "vNIC detached");
                 ProxyResponse::Deleted { vnic: vnic.clone() }
             }
-            ProxyRequest::List {} => ProxyResponse::Listed { vnics: self.attachments.list(&self.pod.uid).await? },
+            ProxyRequest::List {} => {
+                ProxyResponse::Listed { vnics: self.attachments.list(&self.pod.uid).await? }
+            }
         })
     }
 }

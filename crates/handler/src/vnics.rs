@@ -41,7 +41,9 @@ pub enum PlanError {
         all: String,
     },
     /// It needs no interface of its own.
-    #[error("vNIC {vnic} of VM {instance} is bound by {binding}, which needs no interface of its own in the pod")]
+    #[error(
+        "vNIC {vnic} of VM {instance} is bound by {binding}, which needs no interface of its own in the pod"
+    )]
     Unneeded {
         /// The VM.
         instance: String,
@@ -83,7 +85,11 @@ pub fn planned(vmi: &VirtualMachineInstance, vnic: &VnicName) -> Result<Planned,
     let found = interfaces.iter().enumerate().find(|(_, interface)| interface.name == vnic.as_str());
     let Some((index, interface)) = found else {
         let names: Vec<&str> = interfaces.iter().map(|interface| interface.name.as_str()).collect();
-        return Err(PlanError::Unknown { instance: vmi.name_any(), vnic: vnic.clone(), all: names.join(", ") });
+        return Err(PlanError::Unknown {
+            instance: vmi.name_any(),
+            vnic: vnic.clone(),
+            all: names.join(", "),
+        });
     };
     if let Some(binding) = unbridged(interface) {
         return Err(PlanError::Unneeded { instance: vmi.name_any(), vnic: vnic.clone(), binding });
@@ -148,7 +154,9 @@ mod tests {
             json!([{ "name": "blue", "multus": { "networkName": "x" } }, { "name": "own", "pod": {} }, { "name": "nat", "pod": {} },
                 { "name": "main", "multus": { "networkName": "y", "default": true } }]),
         );
-        let plan = |name: &str| planned(&vmi, &name.parse().unwrap()).map(|plan| (plan.interface.to_string(), plan.maker));
+        let plan = |name: &str| {
+            planned(&vmi, &name.parse().unwrap()).map(|plan| (plan.interface.to_string(), plan.maker))
+        };
         assert_eq!(plan("default"), Ok(("vnic0".to_owned(), Maker::Handler)));
         assert_eq!(plan("blue"), Ok(("pod16477688c0e".to_owned(), Maker::Node)));
         assert_eq!(plan("own"), Ok(("vnic2".to_owned(), Maker::Handler)));

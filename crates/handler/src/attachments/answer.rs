@@ -9,13 +9,17 @@ use wire::{Dns, NameError, Vnic, VnicAddress, VnicName, VnicRoute};
 
 /// The vNIC with this interface.
 pub fn vnic(name: &VnicName, interface: &str, attachment: &Attachment) -> Result<Vnic, NameError> {
-    let position = attachment.interfaces.iter().position(|made| made.sandbox.is_some() && made.name == interface);
+    let position =
+        attachment.interfaces.iter().position(|made| made.sandbox.is_some() && made.name == interface);
     let made = attachment.container_interface(interface);
     // An address that says of no interface where it is can only be on this one.
     let ours = attachment.ips.iter().filter(|ip| ip.interface.is_none() || ip.interface == position);
-    let addresses = ours.filter_map(|ip| Some(VnicAddress { address: network(ip.address)?, gateway: ip.gateway }));
+    let addresses =
+        ours.filter_map(|ip| Some(VnicAddress { address: network(ip.address)?, gateway: ip.gateway }));
     let routes = attachment.routes.iter();
-    let routes = routes.filter_map(|route| Some(VnicRoute { destination: network(route.destination)?, gateway: route.gateway }));
+    let routes = routes.filter_map(|route| {
+        Some(VnicRoute { destination: network(route.destination)?, gateway: route.gateway })
+    });
     Ok(Vnic {
         name: name.clone(),
         interface: interface.parse()?,

@@ -116,10 +116,14 @@ async fn look(namespace: &Path, vnic: &Planned) -> Result<Vnic, FactsError> {
     let found = handle.find_link(interface).await.map_err(failed)?;
     let link = found.ok_or_else(|| FactsError::Missing { interface: interface.to_owned() })?;
     let routes = handle.routes().await.map_err(failed)?;
-    let through: Vec<_> =
-        routes.into_iter().filter(|route| route.link == Some(link.index) && route.gateway.is_some()).collect();
+    let through: Vec<_> = routes
+        .into_iter()
+        .filter(|route| route.link == Some(link.index) && route.gateway.is_some())
+        .collect();
     let default = |v4: bool| {
-        let leads = |route: &&net::Route| route.destination.prefix_len() == 0 && route.destination.addr().is_ipv4() == v4;
+        let leads = |route: &&net::Route| {
+            route.destination.prefix_len() == 0 && route.destination.addr().is_ipv4() == v4
+        };
         through.iter().find(leads).and_then(|route| route.gateway)
     };
     let on_it = handle.addresses(interface).await.map_err(failed)?;
@@ -133,7 +137,10 @@ async fn look(namespace: &Path, vnic: &Planned) -> Result<Vnic, FactsError> {
         interface: vnic.interface.clone(),
         mac: link.mac.map(|mac| api::mac::MacAddress(mac.0)),
         addresses: addresses.collect(),
-        routes: through.iter().map(|route| VnicRoute { destination: route.destination, gateway: route.gateway }).collect(),
+        routes: through
+            .iter()
+            .map(|route| VnicRoute { destination: route.destination, gateway: route.gateway })
+            .collect(),
         dns: wire::Dns::default(),
         mtu: Some(link.mtu),
     })

@@ -42,7 +42,9 @@ pub enum TalkError {
     #[error("a command for the launcher")]
     Encode(#[source] wire::EncodeError),
     /// It says hello in another version.
-    #[error("the launcher speaks version {theirs}, this handler version {VERSION}; it goes on by itself until its VM ends")]
+    #[error(
+        "the launcher speaks version {theirs}, this handler version {VERSION}; it goes on by itself until its VM ends"
+    )]
     Version {
         /// Its version.
         theirs: u32,

@@ -15,7 +15,9 @@
 
 use std::time::Duration;
 
-use api::kubevirt::{InstancePhase, VirtualMachineInstance, VirtualMachineInstanceSpec, VirtualMachineInstanceStatus};
+use api::kubevirt::{
+    InstancePhase, VirtualMachineInstance, VirtualMachineInstanceSpec, VirtualMachineInstanceStatus,
+};
 use api::names::labels;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -78,9 +80,15 @@ pub struct Decision {
 
 /// Decides.
 pub fn decide(situation: &Situation<'_>, now: Timestamp) -> Decision {
-    let status = situation.instance.and_then(|instance| status::described(situation, instance, now)).map(Box::new);
+    let status =
+        situation.instance.and_then(|instance| status::described(situation, instance, now)).map(Box::new);
     let Some(pod) = situation.pod else {
-        return Decision { finished: status.is_none(), release: situation.attached, status, ..Decision::default() };
+        return Decision {
+            finished: status.is_none(),
+            release: situation.attached,
+            status,
+            ..Decision::default()
+        };
     };
     if pods::has_ended(pod) {
         return Decision { release: situation.attached, status, ..Decision::default() };
@@ -94,12 +102,16 @@ pub fn decide(situation: &Situation<'_>, now: Timestamp) -> Decision {
 
 /// What the launcher is to be told, or when to look whether it is.
 fn command(situation: &Situation<'_>, pod: &Pod, now: Timestamp) -> (Option<Command>, Option<Duration>) {
-    let (Some(heard), Some(instance)) = (situation.heard.filter(|_| situation.connected), situation.instance) else {
+    let (Some(heard), Some(instance)) = (situation.heard.filter(|_| situation.connected), situation.instance)
+    else {
         return (None, None);
     };
     let told = situation.told;
     let phase = instance.status.as_ref().and_then(|status| status.phase);
-    let has_guest = matches!(heard.phase, Phase::Preparing | Phase::Starting | Phase::Running | Phase::Paused | Phase::ShuttingDown);
+    let has_guest = matches!(
+        heard.phase,
+        Phase::Preparing | Phase::Starting | Phase::Running | Phase::Paused | Phase::ShuttingDown
+    );
     let leaving = instance.metadata.deletion_timestamp.is_some() || pod.metadata.deletion_timestamp.is_some();
     if phase.is_some_and(InstancePhase::is_final) && has_guest {
         // Somebody gave this guest up, and may have started it elsewhere: it must not come back.
@@ -115,8 +127,14 @@ fn command(situation: &Situation<'_>, pod: &Pod, now: Timestamp) -> (Option<Comm
 }
 
 /// The guest is asked to shut down; what is still there well after its time is killed.
-fn leave(spec: &VirtualMachineInstanceSpec, told: &Told, now: Timestamp) -> (Option<Command>, Option<Duration>) {
-    let grace = spec.termination_grace_period_seconds.unwrap_or(VirtualMachineInstanceSpec::DEFAULT_GRACE_PERIOD_SECONDS);
+fn leave(
+    spec: &VirtualMachineInstanceSpec,
+    told: &Told,
+    now: Timestamp,
+) -> (Option<Command>, Option<Duration>) {
+    let grace = spec
+        .termination_grace_period_seconds
+        .unwrap_or(VirtualMachineInstanceSpec::DEFAULT_GRACE_PERIOD_SECONDS);
     let grace_seconds = u32::try_from(grace.max(0)).unwrap_or(u32::MAX);
     let Some(since) = told.shutdown else {
         return (Some(Command::Shutdown { grace_seconds }), None);

@@ -7,7 +7,8 @@
 
 use api::condition::{self, ConditionStatus, Observed};
 use api::kubevirt::{
-    InstanceInterface, InstancePhase, InstancePhaseTransition, VirtualMachineInstance, VirtualMachineInstanceStatus,
+    InstanceInterface, InstancePhase, InstancePhaseTransition, VirtualMachineInstance,
+    VirtualMachineInstanceStatus,
 };
 use api::names::{conditions, reasons};
 use jiff::Timestamp;
@@ -29,7 +30,8 @@ pub fn described(
     now: Timestamp,
 ) -> Option<VirtualMachineInstanceStatus> {
     let old = instance.status.as_ref()?;
-    let ours = matches!(old.phase, Some(InstancePhase::Scheduled | InstancePhase::Running | InstancePhase::Unknown));
+    let ours =
+        matches!(old.phase, Some(InstancePhase::Scheduled | InstancePhase::Running | InstancePhase::Unknown));
     if !ours || old.node_name.as_deref() != Some(situation.node) {
         return None;
     }
@@ -130,7 +132,12 @@ fn why(pod: &Pod) -> String {
     ends.next().map_or_else(|| "it gave no reason".to_owned(), describe)
 }
 
-fn accelerated(status: &mut VirtualMachineInstanceStatus, accelerator: Accelerator, why: &str, now: Timestamp) {
+fn accelerated(
+    status: &mut VirtualMachineInstanceStatus,
+    accelerator: Accelerator,
+    why: &str,
+    now: Timestamp,
+) {
     let reason = match accelerator {
         Accelerator::Kvm => reasons::RUNS_ON_PROCESSOR,
         Accelerator::Tcg => reasons::EMULATED,
@@ -145,7 +152,8 @@ fn accelerated(status: &mut VirtualMachineInstanceStatus, accelerator: Accelerat
 }
 
 fn synchronized(status: &mut VirtualMachineInstanceStatus, reason: &str, message: &str, now: Timestamp) {
-    let observed = Observed { type_: conditions::SYNCHRONIZED, status: ConditionStatus::False, reason, message };
+    let observed =
+        Observed { type_: conditions::SYNCHRONIZED, status: ConditionStatus::False, reason, message };
     condition::set(&mut status.conditions, &observed, now);
 }
 

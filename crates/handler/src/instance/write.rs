@@ -40,9 +40,13 @@ pub async fn status(
 /// The fields that differ; one that is to go is null.
 fn difference(instance: &VirtualMachineInstance, new: &VirtualMachineInstanceStatus) -> Value {
     let (old, new) = (fields(&instance.status.clone().unwrap_or_default()), fields(new));
-    let mut changed: Map<String, Value> =
-        new.iter().filter(|(name, value)| old.get(*name) != Some(value)).map(|(name, value)| (name.clone(), value.clone())).collect();
-    changed.extend(old.keys().filter(|name| !new.contains_key(*name)).map(|name| (name.clone(), Value::Null)));
+    let mut changed: Map<String, Value> = new
+        .iter()
+        .filter(|(name, value)| old.get(*name) != Some(value))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
+    changed
+        .extend(old.keys().filter(|name| !new.contains_key(*name)).map(|name| (name.clone(), Value::Null)));
     // The UID too: an instance of the same name that came after is another one.
     let (version, uid) = (instance.resource_version(), instance.uid());
     json!({ "metadata": { "resourceVersion": version, "uid": uid }, "status": changed })
@@ -57,21 +61,33 @@ fn fields(status: &VirtualMachineInstanceStatus) -> Map<String, Value> {
 }
 
 /// Tells people of a new phase. An event that cannot be written is not worth more than a line in the log.
-pub async fn event(recorder: &Recorder, instance: &VirtualMachineInstance, status: &VirtualMachineInstanceStatus) {
+pub async fn event(
+    recorder: &Recorder,
+    instance: &VirtualMachineInstance,
+    status: &VirtualMachineInstanceStatus,
+) {
     let before = instance.status.as_ref().and_then(|status| status.phase);
     if status.phase == before {
         return;
     }
     let (type_, reason, note) = match status.phase {
         Some(InstancePhase::Running) => (EventType::Normal, events::STARTED, "the guest runs".to_owned()),
-        Some(InstancePhase::Succeeded) => (EventType::Normal, events::STOPPED, "the guest has shut down".to_owned()),
+        Some(InstancePhase::Succeeded) => {
+            (EventType::Normal, events::STOPPED, "the guest has shut down".to_owned())
+        }
         Some(InstancePhase::Failed) => {
             let why = status.reason.clone().unwrap_or_default();
             (EventType::Warning, events::STOPPED, format!("the guest did not end well: {why}"))
         }
         _ => return,
     };
-    let event = Event { type_, reason: reason.to_owned(), note: Some(note), action: "Follow".to_owned(), secondary: None };
+    let event = Event {
+        type_,
+        reason: reason.to_owned(),
+        note: Some(note),
+        action: "Follow".to_owned(),
+        secondary: None,
+    };
     if let Err(cause) = recorder.publish(&event, &instance.object_ref(&())).await {
         tracing::warn!(instance = instance.name_any(), cause = chain(&cause), "an event cannot be written");
     }

@@ -18,12 +18,14 @@ fn instance(phase: &str, deleting: bool) -> VirtualMachineInstance {
         "status": { "phase": phase, "nodeName": NODE, "interfaces": [{ "name": "default", "mac": "02:00:00:00:00:01" }] },
     }))
     .unwrap();
-    instance.metadata.deletion_timestamp = deleting.then(|| json!("2026-01-01T00:00:00Z")).map(|time| serde_json::from_value(time).unwrap());
+    instance.metadata.deletion_timestamp =
+        deleting.then(|| json!("2026-01-01T00:00:00Z")).map(|time| serde_json::from_value(time).unwrap());
     instance
 }
 
 fn pod(phase: &str) -> Pod {
-    serde_json::from_value(json!({ "metadata": { "name": "p", "uid": "p" }, "status": { "phase": phase } })).unwrap()
+    serde_json::from_value(json!({ "metadata": { "name": "p", "uid": "p" }, "status": { "phase": phase } }))
+        .unwrap()
 }
 
 fn heard(phase: Phase) -> Status {
@@ -154,7 +156,8 @@ fn a_guest_whose_instance_was_given_up_is_killed() {
 fn the_end_is_as_the_launcher_says() {
     for (outcome, phase) in [(Outcome::Succeeded, "Succeeded"), (Outcome::Failed, "Failed")] {
         let mut status = heard(Phase::CleaningUp);
-        status.ending = Some(Ending { outcome, reason: "Because".to_owned(), message: "It was so.".to_owned() });
+        status.ending =
+            Some(Ending { outcome, reason: "Because".to_owned(), message: "It was so.".to_owned() });
         let written = Case::with("Running", status).status();
         assert_eq!((&written["phase"], &written["reason"]), (&json!(phase), &json!("Because")));
     }
@@ -187,7 +190,11 @@ fn an_end_without_a_word_is_as_the_pod_shows() {
 #[test]
 fn a_refused_start_is_told_to_people() {
     let mut case = Case::with("Scheduled", heard(Phase::Waiting));
-    case.told = Told { start: true, refused: Some(("start".to_owned(), "no such disk".to_owned())), ..Told::default() };
+    case.told = Told {
+        start: true,
+        refused: Some(("start".to_owned(), "no such disk".to_owned())),
+        ..Told::default()
+    };
     let written = case.status();
     assert_eq!(written["phase"], "Scheduled");
     assert_eq!(written["conditions"][0]["message"], "the launcher refused to start: no such disk");
@@ -206,11 +213,18 @@ fn cases() -> impl Strategy<Value = Case> {
         Phase::Ended,
     ];
     let ending = prop::option::of(prop::sample::select(vec![Outcome::Succeeded, Outcome::Failed]));
-    let heard = prop::option::of((prop::sample::select(guest.to_vec()), ending).prop_map(|(phase, outcome)| Status {
-        phase,
-        ending: outcome.map(|outcome| Ending { outcome, reason: "R".to_owned(), message: "M".to_owned() }),
-        ..Status::default()
-    }));
+    let heard =
+        prop::option::of((prop::sample::select(guest.to_vec()), ending).prop_map(|(phase, outcome)| {
+            Status {
+                phase,
+                ending: outcome.map(|outcome| Ending {
+                    outcome,
+                    reason: "R".to_owned(),
+                    message: "M".to_owned(),
+                }),
+                ..Status::default()
+            }
+        }));
     let pods = prop::option::of(prop::sample::select(vec!["Pending", "Running", "Succeeded", "Failed"]));
     let instances = prop::option::of((prop::sample::select(phases.to_vec()), any::<bool>()));
     let told = (any::<bool>(), prop::option::of(0_i64..200), any::<bool>());
