@@ -59,13 +59,13 @@ pub struct Networks {
 pub enum Error {
     /// The journal.
     #[error("the journal of attachments cannot be opened")]
-    Journal(#[source] cni::JournalError),
+    Journal(#[source] Box<cni::JournalError>),
     /// The plugins.
     #[error("the directories of CNI plugins cannot be used")]
     Plugins(#[source] cni::SearchPathError),
     /// The node has no network for pods.
     #[error("the node has no pod network")]
-    Network(#[source] cni::LoadError),
+    Network(#[source] Box<cni::LoadError>),
     /// A plugin, or the journal around it.
     #[error("vNIC {vnic}")]
     Cni {
@@ -73,7 +73,7 @@ pub enum Error {
         vnic: VnicName,
         /// Why.
         #[source]
-        source: cni::Error,
+        source: Box<cni::Error>,
     },
     /// What was attached cannot be put into words.
     #[error("vNIC {vnic}: the answer of the network")]
@@ -139,7 +139,8 @@ pub struct Attachments {
 impl Attachments {
     /// Opens the journal. Call it where waiting for a disk is allowed.
     pub fn open(networks: &Networks) -> Result<Self, Error> {
-        let opened = Journal::open(&networks.state.join("attachments")).map_err(Error::Journal)?;
+        let opened = Journal::open(&networks.state.join("attachments"))
+            .map_err(|source| Error::Journal(Box::new(source)))?;
         for aside in &opened.set_aside {
             tracing::warn!(path = %aside.path.display(), cause = aside.cause, "a journal entry cannot be read; its attachment may be left behind");
         }
@@ -181,7 +182,10 @@ impl Attachments {
             return answer;
         }
         let directory = self.configurations.clone();
-        let loaded = blocking(move || cni::default_network(&directory).map_err(Error::Network)).await?;
+        let loaded = blocking(move || {
+            cni::default_network(&directory).map_err(|source| Error::Network(Box::new(source)))
+        })
+        .await?;
         let request = AttachmentRequest::new(&container, namespace, vnic.interface.as_str())
             .with_arg("IgnoreUnknown", "1")
             .with_arg("K8S_POD_NAMESPACE", &pod.namespace)
@@ -190,7 +194,8 @@ impl Attachments {
             .with_arg("K8S_POD_UID", &pod.uid)
             .with_arg(VNIC, vnic.name.as_str());
         let attached = self.cni.add(&loaded.network, &request).await;
-        let attachment = attached.map_err(|source| Error::Cni { vnic: vnic.name.clone(), source })?;
+        let attachment =
+            attached.map_err(|source| Error::Cni { vnic: vnic.name.clone(), source: Box::new(source) })?;
         answer::vnic(&vnic.name, vnic.interface.as_str(), &attachment)
             .map_err(|source| Error::Answer { vnic: vnic.name.clone(), source })
     }
@@ -215,13 +220,13 @@ impl Attachments {
     pub async fn del(&self, uid: &str, vnic: &VnicName) -> Result<(), Error> {
         for entry in self.of_pod(uid).filter(|entry| vnic_of(entry).as_ref() == Some(vnic)) {
             let deleted = self.cni.del_journalled(&entry.key()).await;
-            deleted.map_err(|source| Error::Cni { vnic: vnic.clone(), source })?;
+            deleted.map_err(|source| Error::Cni { vnic: vnic.clone(), source: Box::new(source) })?;
         }
         Ok(())
     }
 
     /// What is attached for a pod, by the names of its interfaces.
-    pub async fn list(&self, uid: &str) -> Result<Vec<Vnic>, Error> {
+    pub fn list(&self, uid: &str) -> Result<Vec<Vnic>, Error> {
         let mut vnics = self.facts.list(uid);
         for entry in self.of_pod(uid) {
             vnics.extend(answered(&entry).transpose()?);

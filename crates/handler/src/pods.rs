@@ -115,14 +115,14 @@ impl<K: Resource<DynamicType = ()> + Debug> Known<K> {
         match event {
             Ok(Event::Init) => self.listing.clear(),
             Ok(Event::InitApply(object)) => {
-                _ = self.listing.insert(object.uid().unwrap_or_default(), Arc::new(object))
+                self.listing.insert(object.uid().unwrap_or_default(), Arc::new(object));
             }
             Ok(Event::InitDone) => {
                 self.all = std::mem::take(&mut self.listing);
                 self.complete = true;
             }
             Ok(Event::Apply(object)) => {
-                _ = self.all.insert(object.uid().unwrap_or_default(), Arc::new(object))
+                self.all.insert(object.uid().unwrap_or_default(), Arc::new(object));
             }
             Ok(Event::Delete(object)) => _ = self.all.remove(&object.uid().unwrap_or_default()),
             Err(cause) => {

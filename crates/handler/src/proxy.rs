@@ -201,9 +201,7 @@ impl Proxy {
                 tracing::info!(pod = self.pod.name, %vnic, "vNIC detached");
                 ProxyResponse::Deleted { vnic: vnic.clone() }
             }
-            ProxyRequest::List {} => {
-                ProxyResponse::Listed { vnics: self.attachments.list(&self.pod.uid).await? }
-            }
+            ProxyRequest::List {} => ProxyResponse::Listed { vnics: self.attachments.list(&self.pod.uid)? },
         })
     }
 }

@@ -126,7 +126,7 @@ fn unbridged(interface: &Interface) -> Option<&'static str> {
 /// The interface of a secondary network, as KubeVirt names it: `pod` and eleven hexadecimal digits of the name's SHA-256.
 fn of_network(name: &str) -> String {
     let digest = Sha256::digest(name);
-    let digits: String = digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+    let digits = digest.iter().take(6).fold(String::new(), |digits, byte| format!("{digits}{byte:02x}"));
     format!("pod{}", &digits[..11])
 }
 
