@@ -5,6 +5,7 @@
 
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use launcher::hypervisor::{DomainState, Hypervisor, HypervisorError};
@@ -18,6 +19,8 @@ use virt::sys;
 use crate::daemon::Daemon;
 
 const URI: &str = "qemu:///system";
+const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
+const RETRY: Duration = Duration::from_millis(50);
 
 pub struct Libvirt {
     inner: Mutex<Inner>,
@@ -75,12 +78,23 @@ impl Libvirt {
 }
 
 impl Inner {
+    /// A daemon that is just dying still takes connections; so one that breaks at once is tried again.
     fn connect(&mut self) -> anyhow::Result<()> {
-        self.daemon.ensure()?;
-        let connection = Connect::open(Some(URI)).context("connecting to libvirtd")?;
-        info!(version = connection.lib_version().unwrap_or_default(), "connected to libvirtd");
-        self.connection = Some(connection);
-        Ok(())
+        let begun = Instant::now();
+        loop {
+            self.daemon.ensure()?;
+            match Connect::open(Some(URI)) {
+                Ok(connection) => {
+                    info!(version = connection.lib_version().unwrap_or_default(), "connected to libvirtd");
+                    self.connection = Some(connection);
+                    return Ok(());
+                }
+                Err(error) if begun.elapsed() > CONNECT_DEADLINE => {
+                    return Err(error).context("connecting to libvirtd");
+                }
+                Err(_) => std::thread::sleep(RETRY),
+            }
+        }
     }
 
     /// Does the work on a connection that works.

@@ -1,6 +1,7 @@
 //! `virt-launcher`: runs one VM in its pod. This file parses, starts the hypervisor's daemon and hands over to the crate `launcher`.
 
 mod daemon;
+mod init;
 mod libvirt;
 
 use std::path::PathBuf;
@@ -31,8 +32,9 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    match start(arguments) {
-        Ok(code) => ExitCode::from(code),
+    let outcome = if init::is_needed() { init::run() } else { start(arguments).map(ExitCode::from) };
+    match outcome {
+        Ok(code) => code,
         Err(error) => {
             eprintln!("virt-launcher: {error:#}");
             ExitCode::FAILURE

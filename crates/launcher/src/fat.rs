@@ -5,6 +5,7 @@
 const SECTOR: usize = 512;
 const SECTORS_PER_CLUSTER: usize = 4;
 const CLUSTER: usize = SECTOR * SECTORS_PER_CLUSTER;
+const ALIGNMENT: usize = 4096;
 const ROOT_ENTRIES: usize = 64;
 const ENTRY: usize = 32;
 /// From this number on, readers take it for FAT16.
@@ -37,7 +38,8 @@ pub fn image(label: &str, files: &[(&str, &[u8])]) -> Result<Vec<u8>, TooLarge> 
     let data_at = root_at + ROOT_ENTRIES * ENTRY;
     let sectors = data_at / SECTOR + clusters * SECTORS_PER_CLUSTER;
 
-    let mut image = vec![0; sectors * SECTOR];
+    // Up to whole sectors of any disk on which the image may be: QEMU cannot write a part of one.
+    let mut image = vec![0; (sectors * SECTOR).next_multiple_of(ALIGNMENT)];
     image[..SECTOR].copy_from_slice(&boot_sector(sectors, table_sectors, label));
     let mut table = vec![0xf00 | u16::from(MEDIA), END_OF_FILE];
     let mut root = entry(&padded(label), LABEL, 0, 0);

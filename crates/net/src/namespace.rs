@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nix::sched::{CloneFlags, setns};
+use nix::sys::stat::{fstat, stat};
 use nix::sys::statfs::{NSFS_MAGIC, fstatfs};
 
 use crate::Error;
@@ -18,6 +19,8 @@ mod directory;
 
 pub use directory::{NamespaceGuard, Namespaces};
 
+/// The namespace of the thread that opens it.
+const HERE: &str = "/proc/thread-self/ns/net";
 /// What is said of a file on which no namespace is mounted, and of nothing else.
 const HALF_MADE: io::ErrorKind = io::ErrorKind::InvalidData;
 
@@ -35,7 +38,7 @@ struct Opened {
 impl Namespace {
     /// The namespace that the calling thread is in.
     pub fn current() -> Result<Self, Error> {
-        Self::open_as("current".to_owned(), Path::new("/proc/thread-self/ns/net"))
+        Self::open_as("current".to_owned(), Path::new(HERE))
     }
 
     /// The namespace of a process.
@@ -76,7 +79,10 @@ impl Namespace {
         let failed = |source| Error::Enter { namespace: self.0.name.clone(), source };
         std::thread::scope(|scope| {
             let thread = std::thread::Builder::new().name("netns".to_owned()).spawn_scoped(scope, || {
-                setns(&self.0.file, CloneFlags::CLONE_NEWNET)?;
+                // A new thread is where its maker is. Who is there already needs no right to go there.
+                if !self.is_here()? {
+                    setns(&self.0.file, CloneFlags::CLONE_NEWNET)?;
+                }
                 Ok(work())
             });
             match thread.map_err(failed)?.join() {
@@ -84,6 +90,14 @@ impl Namespace {
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         })
+    }
+}
+
+impl Namespace {
+    /// Whether the calling thread is in it.
+    fn is_here(&self) -> Result<bool, nix::Error> {
+        let (here, this) = (stat(HERE)?, fstat(&self.0.file)?);
+        Ok((here.st_dev, here.st_ino) == (this.st_dev, this.st_ino))
     }
 }
 

@@ -156,9 +156,9 @@ pub(crate) fn claim_file(directory: &Path) -> PathBuf {
     directory.join(CLAIM_FILE)
 }
 
-/// Whole sectors, and at least one.
+/// Whole sectors of any disk on which the file may be, and at least one.
 fn capacity(field: &str, capacity: Option<&Quantity>) -> Result<u64, PlanError> {
-    const SECTOR: u64 = 512;
+    const SECTOR: u64 = 4096;
     let field = format!("{field}.capacity");
     let capacity = capacity.ok_or_else(|| PlanError::field(&field, "a disk that is made needs a size"))?;
     let bytes = quantity::whole(capacity).map_err(|cause| PlanError::field(&field, cause))?;
