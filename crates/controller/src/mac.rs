@@ -54,7 +54,7 @@ mod tests {
     fn the_address_of_a_machine_never_changes_between_versions() {
         assert_eq!(
             derived("6f2c7e9a-0000-4000-8000-000000000001", "default").to_string(),
-            "02:5b:00:00:00:00"
+            "02:12:00:33:d2:80"
         );
     }
 }

@@ -6,7 +6,7 @@ use testkit::eventually;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::support::{Cluster, INSTALLATION, QUICK};
+use crate::support::{Cluster, INSTALLATION, QUICK, options};
 
 struct Replica {
     stop: Option<oneshot::Sender<()>>,
@@ -20,7 +20,7 @@ impl Drop for Replica {
 }
 
 fn replica(cluster: &Cluster, identity: &str) -> Replica {
-    let mut options = cluster.options(identity);
+    let mut options = options(identity);
     options.election = Some(QUICK);
     let (stop, stopped) = oneshot::channel();
     let running = controller::run(cluster.client.clone(), options, async move {

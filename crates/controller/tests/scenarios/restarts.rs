@@ -57,7 +57,7 @@ async fn life(kill_after: usize) -> usize {
 #[tokio::test]
 async fn a_controller_killed_after_any_step_ends_in_the_same_state() {
     for kill_after in 0..=STEPS {
-        assert_eq!(life(kill_after).await, STEPS, "every step is a place to be killed at");
+        assert_eq!(Box::pin(life(kill_after)).await, STEPS, "every step is a place to be killed at");
     }
 }
 

@@ -1,7 +1,7 @@
 //! A cluster for one test: the API server in this process, a controller that can be killed, and a hand for every part that is not
 //! there. The hands write what the real parts would write, and only when told.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use api::kubevirt::{
@@ -60,10 +60,10 @@ impl Cluster {
         let server = ApiServer::start(options).await.unwrap();
         let client = server.client(NAMESPACE);
         let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-        for definition in api::crds() {
-            definitions.create(&PostParams::default(), &definition).await.unwrap();
+        for definition in definitions_needed() {
+            definitions.create(&PostParams::default(), definition).await.unwrap();
         }
-        for definition in api::crds() {
+        for definition in definitions_needed() {
             let established = kube::runtime::conditions::is_crd_established();
             let name = definition.name_any();
             let wait = kube::runtime::wait::await_condition(definitions.clone(), &name, established);
@@ -92,26 +92,26 @@ impl Cluster {
         cluster
     }
 
-    pub fn options(&self, identity: &str) -> Options {
-        Options {
-            namespace: INSTALLATION.into(),
-            launcher: Launcher { image: "godwit/launcher:1".into() },
-            identity: identity.into(),
-            election: None,
-            webhook: None,
-        }
-    }
-
     /// Starts the controller.
     pub fn start(&self) {
-        self.start_with(self.options("controller-1"));
+        self.start_with(self.client.clone(), options("controller-1"));
     }
 
     /// Starts the controller with its webhooks, and waits until they are registered.
     pub async fn start_with_webhooks(&self) {
-        let webhook =
-            Webhook { listener: self.listener.try_clone().unwrap(), service: SERVICE.into(), port: 443 };
-        self.start_with(Options { webhook: Some(webhook), ..self.options("controller-1") });
+        self.start_with(
+            self.client.clone(),
+            Options { webhook: Some(self.webhook()), ..options("controller-1") },
+        );
+        self.registered().await;
+    }
+
+    pub fn webhook(&self) -> Webhook {
+        Webhook { listener: self.listener.try_clone().unwrap(), service: SERVICE.into(), port: 443 }
+    }
+
+    /// Waits until the API server knows the webhooks.
+    pub async fn registered(&self) {
         let configurations: Api<k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration> =
             Api::all(self.client.clone());
         eventually("the webhooks' registration", async || {
@@ -120,8 +120,9 @@ impl Cluster {
         .await;
     }
 
-    fn start_with(&self, options: Options) {
-        let running = controller::run(self.client.clone(), options, std::future::pending());
+    /// Starts a controller that calls the API server through this client.
+    pub fn start_with(&self, client: Client, options: Options) {
+        let running = controller::run(client, options, std::future::pending());
         let task = tokio::spawn(async move { running.await.unwrap() });
         *self.running.lock().unwrap() = Some(task.abort_handle());
     }
@@ -325,7 +326,7 @@ impl Cluster {
         let wanted = format!("printable status {expected}");
         let wait = eventually(&wanted, async || {
             let machine = self.machines.get_opt(name).await.unwrap()?;
-            *last.lock().unwrap() = machine.status.clone();
+            last.lock().unwrap().clone_from(&machine.status);
             (machine.status.as_ref()?.printable_status? == expected).then_some(machine)
         });
         tokio::time::timeout(Duration::from_secs(29), wait)
@@ -347,6 +348,26 @@ impl Cluster {
         })
         .await;
     }
+}
+
+/// A controller alone, without webhooks.
+pub fn options(identity: &str) -> Options {
+    Options {
+        namespace: INSTALLATION.into(),
+        launcher: Launcher { image: "godwit/launcher:1".into() },
+        identity: identity.into(),
+        election: None,
+        webhook: None,
+    }
+}
+
+/// The kinds that the controller watches; the others would only cost time.
+fn definitions_needed() -> &'static [CustomResourceDefinition] {
+    static NEEDED: OnceLock<Vec<CustomResourceDefinition>> = OnceLock::new();
+    NEEDED.get_or_init(|| {
+        let needed = ["KubeVirt", "VirtualMachine", "VirtualMachineInstance"];
+        api::crds().into_iter().filter(|crd| needed.contains(&crd.spec.names.kind.as_str())).collect()
+    })
 }
 
 pub fn object<T: serde::de::DeserializeOwned>(value: Value) -> T {

@@ -1,1 +1,276 @@
-//! x
+//! What is decided for an instance in every phase, as a table, and what holds whatever is there.
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::vmi::migratable;
+
+const NOW: i64 = 1_000_000;
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+fn vmi(phase: Option<&str>, change: impl FnOnce(&mut Value)) -> VirtualMachineInstance {
+    let mut object = json!({
+        "metadata": { "name": "finch", "namespace": "default", "uid": "u1", "finalizers": [finalizers::INSTANCE] },
+        "spec": {
+            "domain": { "devices": { "interfaces": [{ "name": "default", "masquerade": {} }] } },
+            "networks": [{ "name": "default", "pod": {} }],
+        },
+    });
+    if let Some(phase) = phase {
+        object["status"] = json!({
+            "phase": phase, "nodeName": "node01",
+            "phaseTransitionTimestamps": [{ "phase": phase, "phaseTransitionTimestamp": at(NOW - 5).to_string() }],
+        });
+    }
+    change(&mut object);
+    serde_json::from_value(object).unwrap()
+}
+
+fn pod(phase: &str, node: Option<&str>, deleting: bool) -> Pod {
+    let deletion = deleting.then(|| at(NOW).to_string());
+    serde_json::from_value(json!({
+        "metadata": { "name": "virt-launcher-finch-x", "uid": "p1", "deletionTimestamp": deletion },
+        "spec": { "nodeName": node, "containers": [{ "name": "compute", "image": "launcher:1" }] },
+        "status": { "phase": phase, "conditions": [{ "type": "Ready", "status": if phase == "Running" { "True" } else { "False" } }] },
+    }))
+    .unwrap()
+}
+
+fn decide_at(vmi: &VirtualMachineInstance, pods: &[Pod], node_lost: bool, now: i64) -> Decision {
+    let claims = BTreeMap::new();
+    decide(&Situation { vmi, pods, claims: &claims, node_lost, migratable_bindings: &[] }, at(now))
+}
+
+fn delete_pod() -> Action {
+    Action::DeletePod { name: "virt-launcher-finch-x".into(), uid: "p1".into() }
+}
+
+/// Phase, pods, whether the node is lost; the next phase and what is done.
+type Row = (Option<&'static str>, Vec<Pod>, bool, InstancePhase, Vec<Action>);
+
+#[test]
+fn every_phase_with_every_pod() {
+    use InstancePhase::{Failed, Running, Scheduled, Scheduling, Succeeded};
+    let label = || Action::SetNodeLabel { node: "node01".into() };
+    let rows: [Row; 21] = [
+        (None, vec![], false, Scheduling, vec![Action::CreatePod]),
+        (Some("Pending"), vec![], false, Scheduling, vec![Action::CreatePod]),
+        (Some("Pending"), vec![pod("Pending", None, false)], false, Scheduling, vec![]),
+        (Some("Pending"), vec![pod("Running", Some("node01"), false)], false, Scheduled, vec![label()]),
+        (Some("Scheduling"), vec![pod("Pending", None, false)], false, Scheduling, vec![]),
+        (Some("Scheduling"), vec![pod("Pending", Some("node01"), false)], false, Scheduling, vec![]),
+        (Some("Scheduling"), vec![pod("Running", Some("node01"), false)], false, Scheduled, vec![label()]),
+        (Some("Scheduling"), vec![pod("Failed", Some("node01"), false)], false, Failed, vec![]),
+        (Some("Scheduling"), vec![pod("Succeeded", Some("node01"), false)], false, Failed, vec![]),
+        (Some("Scheduling"), vec![], false, Failed, vec![]),
+        (Some("Scheduled"), vec![pod("Running", Some("node01"), false)], false, Scheduled, vec![]),
+        (Some("Scheduled"), vec![pod("Failed", Some("node01"), false)], false, Failed, vec![]),
+        (Some("Scheduled"), vec![], false, Failed, vec![]),
+        (Some("Running"), vec![pod("Running", Some("node01"), false)], false, Running, vec![]),
+        (Some("Running"), vec![pod("Running", Some("node01"), true)], true, Running, vec![]),
+        (Some("Running"), vec![pod("Failed", Some("node01"), false)], false, Running, vec![]),
+        (Some("Running"), vec![pod("Failed", Some("node01"), false)], true, Failed, vec![]),
+        (Some("Running"), vec![], true, Failed, vec![]),
+        (Some("Succeeded"), vec![pod("Running", Some("node01"), false)], false, Succeeded, vec![]),
+        (Some("Succeeded"), vec![pod("Succeeded", Some("node01"), false)], false, Succeeded, vec![]),
+        (Some("Failed"), vec![], false, Failed, vec![]),
+    ];
+    for (phase, pods, node_lost, expected, actions) in rows {
+        let decision = decide_at(&vmi(phase, |_| {}), &pods, node_lost, NOW);
+        let situation = format!("{phase:?} with {:?}, node lost: {node_lost}", pods.first().map(pod_phase));
+        assert_eq!(decision.status.phase, Some(expected), "{situation}");
+        assert_eq!(decision.actions, actions, "{situation}");
+    }
+}
+
+#[test]
+fn a_guest_whose_pod_is_gone_has_a_minute_for_its_handler_to_speak() {
+    let gone = |since: i64| {
+        vmi(Some("Running"), |object| {
+            object["status"]["conditions"] = json!([{
+                "type": "Ready", "status": "False", "reason": "PodTerminating", "lastTransitionTime": at(since).to_string(),
+            }]);
+        })
+    };
+    let waiting = decide_at(&gone(NOW - 59), &[], false, NOW);
+    assert_eq!(
+        (waiting.status.phase, waiting.again),
+        (Some(InstancePhase::Running), Some(Duration::from_secs(1)))
+    );
+    let over = decide_at(&gone(NOW - 60), &[], false, NOW);
+    assert_eq!(over.status.phase, Some(InstancePhase::Failed));
+    assert_eq!(over.status.reason.as_deref(), Some(reasons::POD_NOT_EXISTS));
+}
+
+#[test]
+fn a_launcher_that_does_not_end_after_its_guest_is_ended() {
+    let ended = vmi(Some("Succeeded"), |_| {});
+    let pods = [pod("Running", Some("node01"), false)];
+    let waiting = decide_at(&ended, &pods, false, NOW);
+    assert_eq!((waiting.actions, waiting.again), (vec![], Some(Duration::from_secs(25))));
+    assert_eq!(decide_at(&ended, &pods, false, NOW + 25).actions, [delete_pod()]);
+}
+
+#[test]
+fn a_deleted_instance_waits_for_its_pods_and_nothing_else() {
+    let deleted =
+        |phase| vmi(phase, |object| object["metadata"]["deletionTimestamp"] = json!(at(NOW).to_string()));
+    for phase in [
+        None,
+        Some("Pending"),
+        Some("Scheduling"),
+        Some("Scheduled"),
+        Some("Running"),
+        Some("Succeeded"),
+        Some("Failed"),
+    ] {
+        let vmi = deleted(phase);
+        assert_eq!(decide_at(&vmi, &[], false, NOW).actions, [Action::RemoveFinalizer], "{phase:?}");
+        let running = pod("Running", Some("node01"), false);
+        assert_eq!(decide_at(&vmi, &[running], false, NOW).actions, [delete_pod()], "{phase:?}");
+        let ending = pod("Running", Some("node01"), true);
+        assert_eq!(decide_at(&vmi, &[ending], true, NOW).actions, [], "{phase:?}");
+        let over = pod("Failed", Some("node01"), true);
+        assert_eq!(decide_at(&vmi, &[over], false, NOW).actions, [Action::RemoveFinalizer], "{phase:?}");
+    }
+}
+
+#[test]
+fn the_finalizer_comes_before_the_pod() {
+    let new = vmi(None, |object| object["metadata"]["finalizers"] = json!([]));
+    assert_eq!(decide_at(&new, &[], false, NOW).actions, [Action::AddFinalizer, Action::CreatePod]);
+}
+
+#[test]
+fn what_cannot_move_says_why() {
+    let situation = |spec: Value, annotations: Value| {
+        vmi(None, |object| {
+            object["spec"] = spec;
+            object["metadata"]["annotations"] = annotations;
+        })
+    };
+    let bridge = json!({
+        "domain": { "devices": { "interfaces": [{ "name": "default", "bridge": {} }] } },
+        "networks": [{ "name": "default", "pod": {} }],
+    });
+    let short =
+        json!({ "domain": { "devices": { "interfaces": [{ "type": "pod-network", "bridge": {} }] } } });
+    let secondary = json!({
+        "domain": { "devices": { "interfaces": [{ "name": "a", "bridge": {} }] } },
+        "networks": [{ "name": "a", "multus": { "networkName": "x" } }],
+    });
+    let plugin = json!({
+        "domain": { "devices": { "interfaces": [{ "name": "a", "binding": { "name": "l2bridge" } }] } },
+        "networks": [{ "name": "a", "multus": { "networkName": "x" } }],
+    });
+    let disk = |shared: bool| {
+        json!({
+            "domain": { "devices": {} },
+            "volumes": [{ "name": "root", "hostDisk": { "path": "/d", "type": "Disk", "shared": shared } }],
+        })
+    };
+    let claim = json!({ "domain": { "devices": {} }, "volumes": [{ "name": "root", "persistentVolumeClaim": { "claimName": "c" } }] });
+    let passthrough = json!({ "domain": { "devices": {}, "cpu": { "model": "host-passthrough" } } });
+    let allowed = json!({ "kubevirt.io/allow-pod-bridge-network-live-migration": "" });
+    for (spec, annotations, migratable, expected) in [
+        (bridge.clone(), json!({}), vec![], Some(reasons::INTERFACE_NOT_LIVE_MIGRATABLE)),
+        (bridge, allowed, vec![], None),
+        (short, json!({}), vec![], Some(reasons::INTERFACE_NOT_LIVE_MIGRATABLE)),
+        (secondary, json!({}), vec![], None),
+        (plugin.clone(), json!({}), vec![], Some(reasons::INTERFACE_NOT_LIVE_MIGRATABLE)),
+        (plugin, json!({}), vec!["l2bridge".to_owned()], None),
+        (disk(false), json!({}), vec![], Some(reasons::DISKS_NOT_LIVE_MIGRATABLE)),
+        (disk(true), json!({}), vec![], None),
+        (claim, json!({}), vec![], Some(reasons::DISKS_NOT_LIVE_MIGRATABLE)),
+        (passthrough, json!({}), vec![], Some(reasons::CPU_MODE_NOT_LIVE_MIGRATABLE)),
+    ] {
+        let vmi = situation(spec.clone(), annotations);
+        let claims = BTreeMap::new();
+        let situation = Situation {
+            vmi: &vmi,
+            pods: &[],
+            claims: &claims,
+            node_lost: false,
+            migratable_bindings: &migratable,
+        };
+        let reason = migratable::decide(&situation).map(|obstacle| obstacle.reason);
+        assert_eq!(reason, expected, "{spec}");
+    }
+}
+
+prop_compose! {
+    fn any_pod()(phase in prop_oneof!["Pending", "Running", "Succeeded", "Failed"], node: bool, deleting: bool) -> Pod {
+        pod(&phase, node.then_some("node01"), deleting)
+    }
+}
+
+prop_compose! {
+    fn any_vmi()(
+        phase in proptest::option::of(prop_oneof!["Pending", "Scheduling", "Scheduled", "Running", "Succeeded", "Failed", "Unknown"]),
+        held: bool,
+        deleting: bool,
+    ) -> VirtualMachineInstance {
+        vmi(phase.as_deref(), |object| {
+            if !held {
+                object["metadata"]["finalizers"] = json!([]);
+            }
+            if deleting {
+                object["metadata"]["deletionTimestamp"] = json!(at(NOW).to_string());
+            }
+        })
+    }
+}
+
+proptest! {
+    #[test]
+    fn deciding_again_on_what_was_decided_changes_nothing(vmi in any_vmi(), pod in proptest::option::of(any_pod()), lost: bool) {
+        let pods: Vec<Pod> = pod.into_iter().collect();
+        let first = decide_at(&vmi, &pods, lost, NOW);
+        prop_assume!(!first.actions.contains(&Action::CreatePod));
+        let mut next = vmi;
+        next.status = Some(first.status.clone());
+        let second = decide_at(&next, &pods, lost, NOW);
+        // One step may open the next; it must not open a third.
+        next.status = Some(second.status.clone());
+        let third = decide_at(&next, &pods, lost, NOW);
+        prop_assert_eq!(second.status, third.status);
+    }
+
+    #[test]
+    fn an_instance_is_never_called_failed_while_its_pod_may_run(vmi in any_vmi(), pod in any_pod(), lost: bool) {
+        let before = vmi.status.as_ref().and_then(|status| status.phase);
+        let decision = decide_at(&vmi, std::slice::from_ref(&pod), lost, NOW);
+        if !ended(&pod) && before != Some(InstancePhase::Failed) {
+            prop_assert_ne!(decision.status.phase, Some(InstancePhase::Failed));
+            prop_assert!(!decision.actions.contains(&Action::RemoveFinalizer));
+        }
+    }
+
+    #[test]
+    fn a_pod_is_made_only_when_there_is_none(vmi in any_vmi(), pod in proptest::option::of(any_pod()), lost: bool) {
+        let pods: Vec<Pod> = pod.into_iter().collect();
+        let decision = decide_at(&vmi, &pods, lost, NOW);
+        if decision.actions.contains(&Action::CreatePod) {
+            prop_assert!(pods.is_empty() && vmi.metadata.deletion_timestamp.is_none());
+        }
+    }
+
+    #[test]
+    fn what_the_handler_wrote_is_left_as_it_is(pod in proptest::option::of(any_pod()), lost: bool) {
+        let written = vmi(Some("Running"), |object| {
+            object["status"]["conditions"] = json!([{ "type": "AgentConnected", "status": "True" }, { "type": "Paused", "status": "False" }]);
+            object["status"]["interfaces"] = json!([{ "name": "default", "mac": "02:00:00:00:00:09", "ipAddress": "10.0.0.7" }]);
+        });
+        let pods: Vec<Pod> = pod.into_iter().collect();
+        let after = decide_at(&written, &pods, lost, NOW).status;
+        let before = written.status.unwrap();
+        prop_assert_eq!(&after.interfaces, &before.interfaces);
+        for kept in ["AgentConnected", "Paused"] {
+            prop_assert_eq!(condition::find(&after.conditions, kept), condition::find(&before.conditions, kept));
+        }
+    }
+}
