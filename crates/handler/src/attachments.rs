@@ -91,7 +91,7 @@ pub enum Error {
         vnic: VnicName,
         /// Why.
         #[source]
-        source: net::Error,
+        source: Box<net::Error>,
     },
     /// A secondary network.
     #[error("vNIC {vnic}")]
@@ -100,7 +100,7 @@ pub enum Error {
         vnic: VnicName,
         /// Why.
         #[source]
-        source: FactsError,
+        source: Box<FactsError>,
     },
     /// It is not attached.
     #[error("vNIC {vnic} is not attached")]
@@ -165,7 +165,7 @@ impl Attachments {
     pub async fn add(&self, pod: &PodName, namespace: &Path, vnic: &Planned) -> Result<Vnic, Error> {
         match vnic.maker {
             Maker::Node => {
-                let failed = |source| Error::Facts { vnic: vnic.name.clone(), source };
+                let failed = |source| Error::Facts { vnic: vnic.name.clone(), source: Box::new(source) };
                 self.facts.of(&pod.uid, namespace, vnic).await.map_err(failed)
             }
             Maker::Handler => self.attach(pod, namespace, vnic).await,
@@ -209,7 +209,7 @@ impl Attachments {
                 .filter(|entry| is_in(entry, namespace) && entry.attachment().is_some())
                 .ok_or_else(missing)?;
         }
-        let failed = |source| Error::Kernel { vnic: vnic.name.clone(), source };
+        let failed = |source| Error::Kernel { vnic: vnic.name.clone(), source: Box::new(source) };
         let handle =
             Namespace::open(namespace).and_then(|namespace| Handle::open(&namespace)).map_err(failed)?;
         let link = handle.find_link(vnic.interface.as_str()).await.map_err(failed)?;

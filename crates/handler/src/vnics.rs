@@ -138,7 +138,7 @@ mod tests {
 
     use super::*;
 
-    fn vmi(interfaces: serde_json::Value, networks: serde_json::Value) -> VirtualMachineInstance {
+    fn vmi(interfaces: &serde_json::Value, networks: &serde_json::Value) -> VirtualMachineInstance {
         serde_json::from_value(json!({
             "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": { "name": "vm" },
             "spec": { "domain": { "devices": { "interfaces": interfaces } }, "networks": networks },
@@ -149,9 +149,9 @@ mod tests {
     #[test]
     fn the_place_in_the_spec_or_the_network_names_the_interface() {
         let vmi = vmi(
-            json!([{ "name": "default", "type": "pod-network" }, { "name": "blue", "bridge": {} }, { "name": "own", "bridge": {} },
+            &json!([{ "name": "default", "type": "pod-network" }, { "name": "blue", "bridge": {} }, { "name": "own", "bridge": {} },
                 { "name": "nat", "masquerade": {} }, { "name": "main", "bridge": {} }]),
-            json!([{ "name": "blue", "multus": { "networkName": "x" } }, { "name": "own", "pod": {} }, { "name": "nat", "pod": {} },
+            &json!([{ "name": "blue", "multus": { "networkName": "x" } }, { "name": "own", "pod": {} }, { "name": "nat", "pod": {} },
                 { "name": "main", "multus": { "networkName": "y", "default": true } }]),
         );
         let plan = |name: &str| {
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn a_vm_without_vnics_has_one_unless_it_wants_none() {
-        let mut vmi = vmi(json!([]), json!([]));
+        let mut vmi = vmi(&json!([]), &json!([]));
         let name = "default".parse().unwrap();
         assert_eq!(planned(&vmi, &name).unwrap().interface.as_str(), "vnic0");
         vmi.spec.domain.devices.autoattach_pod_interface = Some(false);

@@ -24,7 +24,10 @@ fn become_the_handler() {
     tracing_subscriber::fmt().with_ansi(false).with_writer(std::io::stderr).init();
     tokio::runtime::Runtime::new().unwrap().block_on(async {
         let kubeconfig = kube::config::Kubeconfig::read_from(directory.join("kubeconfig")).unwrap();
-        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await.unwrap();
+        let config =
+            kube::Config::from_custom_kubeconfig(kubeconfig, &kube::config::KubeConfigOptions::default())
+                .await
+                .unwrap();
         let options = handler::Options {
             node: node::NODE.to_owned(),
             client: config.try_into().unwrap(),
