@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 mod apiserver;
+mod handler;
 mod lab;
 mod table;
 
@@ -26,6 +27,8 @@ struct Cli {
 enum Command {
     Apiserver(apiserver::Arguments),
     Lab(lab::Arguments),
+    #[command(name = "virt-handler")]
+    Handler(handler::Arguments),
     /// Print a completion script for your shell
     ///
     /// For bash, in the running shell: source <(godwit completion bash)
@@ -44,6 +47,7 @@ fn main() -> ExitCode {
     let result = match cli.command {
         Command::Apiserver(arguments) => apiserver::run(arguments).map(|()| ExitCode::SUCCESS),
         Command::Lab(arguments) => lab::run(arguments),
+        Command::Handler(arguments) => handler::run(arguments).map(|()| ExitCode::SUCCESS),
         Command::Completion { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "godwit", &mut std::io::stdout());
             Ok(ExitCode::SUCCESS)
