@@ -59,6 +59,8 @@ pub struct Options {
     pub history: Option<usize>,
     /// Where webhooks that name a service are found.
     pub resolver: Option<Arc<ServiceResolver>>,
+    /// Whether every pod gets a ServiceAccount and its token, as Kubernetes does by default.
+    pub service_accounts: bool,
 }
 
 /// Why a server did not start.
@@ -116,7 +118,7 @@ impl ApiServer {
         let nodes = NodeClient::new(credentials.client_tls()?);
         let kinds = Kinds::new(KindTable::builtin());
         let authority = credentials.authority.certificate().to_owned();
-        let registry = Arc::new(Registry::new(store, kinds, auth, webhooks, Some(nodes), authority));
+        let registry = Arc::new(Registry::new(store, kinds, auth, webhooks, Some(nodes), authority, options.service_accounts));
         controllers::bootstrap(&registry).await?;
         controllers::restore_definitions(&registry);
         let controllers = controllers::start(&registry);

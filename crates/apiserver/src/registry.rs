@@ -28,6 +28,7 @@ mod patching;
 mod pods;
 mod read;
 mod reviews;
+mod service_accounts;
 mod special;
 mod subresource;
 mod watch;
@@ -75,6 +76,8 @@ pub struct Registry {
     address: RwLock<String>,
     /// The certificate that clients trust, as PEM; empty for a server without TLS.
     authority: String,
+    /// Whether pods get an account and its token.
+    service_accounts: bool,
     /// Turns true when the server stops: watches end then.
     stopping: tokio::sync::watch::Sender<bool>,
 }
@@ -87,6 +90,7 @@ impl Registry {
         webhooks: Webhooks,
         nodes: Option<NodeClient>,
         authority: String,
+        service_accounts: bool,
     ) -> Self {
         Self {
             store,
@@ -96,6 +100,7 @@ impl Registry {
             nodes,
             address: RwLock::default(),
             authority,
+            service_accounts,
             stopping: tokio::sync::watch::Sender::new(false),
         }
     }

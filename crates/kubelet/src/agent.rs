@@ -153,7 +153,11 @@ pub async fn run(options: Options, stop: impl Future<Output = ()>) -> Result<(),
     outcome
 }
 
-fn part(parts: &mut JoinSet<&'static str>, name: &'static str, work: impl Future<Output = ()> + Send + 'static) {
+fn part(
+    parts: &mut JoinSet<&'static str>,
+    name: &'static str,
+    work: impl Future<Output = ()> + Send + 'static,
+) {
     parts.spawn(async move {
         work.await;
         name

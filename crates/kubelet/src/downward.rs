@@ -100,6 +100,9 @@ fn quoted(value: &str) -> String {
     quoted
 }
 
+/// How a resource is counted.
+type Count = fn(&Quantity) -> Result<u64, QuantityError>;
+
 /// The value of a container's resource, divided and rounded up. `own` is the container that asks, for a selector that
 /// names none; a limit that is not set is all that the node has.
 pub fn resource(
@@ -114,7 +117,6 @@ pub fn resource(
     let container = container(pod, name)
         .ok_or_else(|| Error::Container { container: name.to_owned(), resource: resource.clone() })?;
     let (kind, what) = resource.split_once('.').ok_or_else(unknown)?;
-    type Count = fn(&Quantity) -> Result<u64, QuantityError>;
     let (count, all): (Count, u64) = match what {
         "cpu" => (quantity::milli, node.cpu_milli),
         "memory" => (quantity::whole, node.memory),

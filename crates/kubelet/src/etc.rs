@@ -40,16 +40,18 @@ pub fn hosts(pod: &Pod, node_hosts: &str, cluster: Option<&ClusterDns>) -> Strin
     } else {
         let ips = pod.status.as_ref().and_then(|status| status.pod_ips.as_ref()).into_iter().flatten();
         let names = names(pod, cluster);
-        let own: String = ips.map(|ip| format!("{}\t{names}\n", ip.ip)).collect();
-        format!("{MANAGED}{USUAL}{own}")
+        let own: Vec<_> = ips.map(|ip| format!("{}\t{names}\n", ip.ip)).collect();
+        format!("{MANAGED}{USUAL}{}", own.concat())
     };
     let aliases = spec.and_then(|spec| spec.host_aliases.as_deref()).unwrap_or_default();
     if !aliases.is_empty() {
         file.push_str("\n# Entries added by HostAliases.\n");
     }
     for alias in aliases {
-        let names = alias.hostnames.as_deref().unwrap_or_default().join("\t");
-        file.push_str(&format!("{}\t{names}\n", alias.ip));
+        let names = alias.hostnames.iter().flatten().map(String::as_str);
+        let line: Vec<_> = std::iter::once(alias.ip.as_str()).chain(names).collect();
+        file.push_str(&line.join("\t"));
+        file.push('\n');
     }
     file
 }
@@ -143,32 +145,28 @@ impl Resolver {
     }
 
     fn to_file(&self) -> String {
-        let (mut file, mut known) = (String::new(), Vec::new());
-        for server in &self.servers {
-            if !known.contains(&server) {
-                file.push_str(&format!("nameserver {server}\n"));
-                known.push(server);
-            }
-        }
-        let mut searches = Vec::new();
-        for search in &self.searches {
-            if !searches.contains(search) {
-                searches.push(search.clone());
-            }
-        }
-        if !searches.is_empty() {
-            file.push_str(&format!("search {}\n", searches.join(" ")));
-        }
-        if !self.options.is_empty() {
-            let option = |(name, value): &(String, Option<String>)| match value {
-                Some(value) => format!("{name}:{value}"),
-                None => name.clone(),
-            };
-            let options: Vec<_> = self.options.iter().map(option).collect();
-            file.push_str(&format!("options {}\n", options.join(" ")));
-        }
-        file
+        let option = |(name, value): &(String, Option<String>)| match value {
+            Some(value) => format!("{name}:{value}"),
+            None => name.clone(),
+        };
+        let options: Vec<_> = self.options.iter().map(option).collect();
+        let servers = once_each(&self.servers).into_iter().map(|server| format!("nameserver {server}\n"));
+        let line = |keyword: &str, words: Vec<String>| {
+            (!words.is_empty()).then(|| format!("{keyword} {}\n", words.join(" ")))
+        };
+        let lines = servers.chain(line("search", once_each(&self.searches))).chain(line("options", options));
+        lines.collect::<Vec<_>>().concat()
     }
+}
+
+fn once_each(words: &[String]) -> Vec<String> {
+    let mut once = Vec::new();
+    for word in words {
+        if !once.contains(word) {
+            once.push(word.clone());
+        }
+    }
+    once
 }
 
 fn is_on_host_network(pod: &Pod) -> bool {

@@ -77,7 +77,7 @@ pub enum Error {
     Route {
         network: String,
         #[source]
-        source: net::Error,
+        source: Box<net::Error>,
     },
     #[error("its record in {}", directory.display())]
     Record {
@@ -154,7 +154,9 @@ impl Network {
     pub async fn find(&self, pod: &Pod) -> Result<Option<(Timestamp, Made)>, Error> {
         let (inner, uid, on_host) = (self.inner.clone(), uid(pod), is_on_host(pod));
         blocking(move || {
-            let Some(Record { created, made: Some(made), .. }) = inner.records.read(&uid) else { return Ok(None) };
+            let Some(Record { created, made: Some(made), .. }) = inner.records.read(&uid) else {
+                return Ok(None);
+            };
             let there = on_host || inner.namespaces.open(&uid).is_ok();
             Ok(there.then_some((created, made)))
         })
@@ -191,8 +193,7 @@ impl Network {
 
     async fn attach_all(&self, pod: &Pod, uid: &str, wanted: &[Wanted]) -> Result<Made, Error> {
         let (inner, name) = (self.inner.clone(), uid.to_owned());
-        let namespace =
-            blocking(move || inner.namespaces.ensure(&name).map_err(Error::Namespace)).await?;
+        let namespace = blocking(move || inner.namespaces.ensure(&name).map_err(Error::Namespace)).await?;
         let handle = Handle::open(&namespace).map_err(Error::Namespace)?;
         handle.set_up("lo").await.map_err(Error::Namespace)?;
         let mut statuses: Vec<NetworkStatus> = Vec::new();
@@ -295,7 +296,8 @@ impl Network {
 
     async fn write(&self, uid: &str, record: &Record) -> Result<(), Error> {
         let (inner, uid, record) = (self.inner.clone(), uid.to_owned(), record.clone());
-        blocking(move || inner.records.write(&uid, &record).map_err(|source| inner.record_error(source))).await
+        blocking(move || inner.records.write(&uid, &record).map_err(|source| inner.record_error(source)))
+            .await
     }
 }
 

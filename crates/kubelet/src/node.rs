@@ -110,9 +110,10 @@ impl Keeper {
     /// Writes the status if it is not what the API has.
     async fn report(&mut self) -> kube::Result<()> {
         let problem = self.network.problem().await;
-        let fresh = self.written.as_ref().is_some_and(|(written, when)| {
-            *written == problem && when.elapsed() < STATUS_AT_LEAST
-        });
+        let fresh = self
+            .written
+            .as_ref()
+            .is_some_and(|(written, when)| *written == problem && when.elapsed() < STATUS_AT_LEAST);
         if fresh && self.node.is_some() {
             return Ok(());
         }
@@ -255,9 +256,7 @@ fn condition(
         reason: Some(reason.to_owned()),
         message: Some(message),
         last_heartbeat_time: Some(Time(now)),
-        last_transition_time: same
-            .and_then(|known| known.last_transition_time.clone())
-            .or(Some(Time(now))),
+        last_transition_time: same.and_then(|known| known.last_transition_time.clone()).or(Some(Time(now))),
     }
 }
 

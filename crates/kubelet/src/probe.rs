@@ -80,7 +80,8 @@ pub async fn ask(asked: Asked, tell: mpsc::UnboundedSender<Told>) {
     };
     let timeout = seconds(probe.timeout_seconds, 1).max(Duration::from_secs(1));
     let period = seconds(probe.period_seconds, 10).max(Duration::from_secs(1));
-    let mut tracker = Tracker::new(threshold(probe.success_threshold, 1), threshold(probe.failure_threshold, 3));
+    let mut tracker =
+        Tracker::new(threshold(probe.success_threshold, 1), threshold(probe.failure_threshold, 3));
     let said = |news| Told { container: asked.container.clone(), kind: asked.kind, news };
     tokio::time::sleep(seconds(probe.initial_delay_seconds, 0)).await;
     let mut beat = tokio::time::interval(period);

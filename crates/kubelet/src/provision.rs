@@ -56,7 +56,8 @@ impl Provisions {
     pub fn new(options: &crate::Options) -> Self {
         let Capacity { cores, memory, .. } = options.capacity;
         let allocatable = Allocatable { cpu_milli: u64::from(cores) * 1000, memory };
-        let dns = |server: IpAddr| ClusterDns { servers: vec![server.to_string()], domain: DOMAIN.to_owned() };
+        let dns =
+            |server: IpAddr| ClusterDns { servers: vec![server.to_string()], domain: DOMAIN.to_owned() };
         Self {
             node: options.name.clone(),
             volumes: Volumes::new(options.state.join("pods"), Images::at(&options.runtime.images)),
@@ -99,13 +100,19 @@ impl Provisions {
         match fs::read_dir(&self.files) {
             Err(cause) if cause.kind() == io::ErrorKind::NotFound => {}
             Err(cause) => return Err(failed("listing", &self.files)(cause)),
-            Ok(entries) => uids.extend(entries.flatten().filter_map(|entry| entry.file_name().into_string().ok())),
+            Ok(entries) => {
+                uids.extend(entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()));
+            }
         }
         Ok(uids)
     }
 
     /// The variables of a container; the API server is where every client looks for it.
-    pub async fn environment(&self, pod: &Pod, container: &Container) -> Result<Vec<(String, String)>, Error> {
+    pub async fn environment(
+        &self,
+        pod: &Pod,
+        container: &Container,
+    ) -> Result<Vec<(String, String)>, Error> {
         let own = environment(pod, container, &self.source).await?;
         let (host, port) = (&self.api_server.0, self.api_server.1.to_string());
         let usual = [
@@ -148,7 +155,12 @@ impl Provisions {
     }
 
     /// The files that every container has, and where it has them.
-    fn files(&self, pod: &Pod, container: &Container, id: &ContainerId) -> Result<Vec<(PathBuf, PathBuf)>, Error> {
+    fn files(
+        &self,
+        pod: &Pod,
+        container: &Container,
+        id: &ContainerId,
+    ) -> Result<Vec<(PathBuf, PathBuf)>, Error> {
         let directory = self.files.join(&id.pod);
         fs::create_dir_all(&directory).map_err(failed("making", &directory))?;
         let node = |path: &str| fs::read_to_string(path).unwrap_or_default();

@@ -151,7 +151,7 @@ pub struct Exit {
 #[derive(Debug)]
 pub struct ExecResult {
     pub code: i32,
-    /// What it wrote to standard output and standard error, in order; at most the first MiB.
+    /// What it wrote to standard output and standard error, each in order; at most the first MiB.
     pub output: Vec<u8>,
 }
 

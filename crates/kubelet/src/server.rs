@@ -3,9 +3,9 @@
 //! It reads what the workers publish, and changes nothing.
 
 use std::convert::Infallible;
-use std::io::SeekFrom;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper_util::rt::TokioIo;
 use k8s_openapi::jiff::Timestamp;
-use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _};
+use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -141,8 +141,7 @@ fn tls(serving: &Serving) -> Result<ServerConfig, Error> {
         roots.add(root.map_err(bad("authority of callers"))?)?;
     }
     let provider = Arc::new(default_provider());
-    let verifier =
-        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build()?;
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build()?;
     Ok(ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .with_client_cert_verifier(verifier)
@@ -201,7 +200,7 @@ async fn log(
         return text(StatusCode::BAD_REQUEST, format!("container {container:?} in pod {pod:?} {what}"));
     };
     let id = ContainerId { pod: uid, container: container.to_owned(), attempt };
-    match tokio::fs::File::open(runtime.log(&id)).await {
+    match LogFile::open(&runtime.log(&id)).await {
         Ok(file) => {
             let (send, mut receive) = mpsc::channel(16);
             tokio::spawn(send_log(file, runtime.clone(), id, options, send));
@@ -210,36 +209,64 @@ async fn log(
             Response::new(StreamBody::new(frames).boxed_unsync())
         }
         Err(cause) => {
-            let problem = format!("the log of container {container:?} in pod {pod:?} cannot be read: {cause}");
+            let problem =
+                format!("the log of container {container:?} in pod {pod:?} cannot be read: {cause}");
             text(StatusCode::NOT_FOUND, problem)
         }
     }
 }
 
+/// A log that grows, and goes on in a new file when it has grown too much.
+struct LogFile {
+    path: PathBuf,
+    file: tokio::fs::File,
+    inode: u64,
+    /// What the file before this one holds.
+    before: Vec<u8>,
+}
+
+impl LogFile {
+    async fn open(path: &Path) -> std::io::Result<Self> {
+        let mut older = path.as_os_str().to_owned();
+        older.push(".1");
+        let file = tokio::fs::File::open(path).await?;
+        let inode = file.metadata().await?.ino();
+        let before = tokio::fs::read(older).await.unwrap_or_default();
+        Ok(Self { path: path.to_owned(), file, inode, before })
+    }
+
+    /// What came since the last time.
+    async fn read(&mut self) -> std::io::Result<Vec<u8>> {
+        let mut content = std::mem::take(&mut self.before);
+        // Looked at first: what is written to a file after it was replaced is nothing.
+        let replaced = tokio::fs::metadata(&self.path).await.is_ok_and(|now| now.ino() != self.inode);
+        self.file.read_to_end(&mut content).await?;
+        if replaced {
+            self.file = tokio::fs::File::open(&self.path).await?;
+            self.inode = self.file.metadata().await?.ino();
+            self.file.read_to_end(&mut content).await?;
+        }
+        Ok(content)
+    }
+}
+
 /// Sends a log until it ends: at its last byte, or if it is followed, when its container has ended too.
 async fn send_log(
-    mut file: tokio::fs::File,
+    mut file: LogFile,
     runtime: Runtime,
     id: ContainerId,
     options: LogOptions,
     send: mpsc::Sender<Bytes>,
 ) {
-    let follow = options.follow && !options.previous;
+    let mut is_over = !options.follow || options.previous;
     let mut reader = Reader::new(options);
     let mut ended = std::pin::pin!(runtime.wait(&id));
-    let mut is_over = !follow;
-    let (mut offset, mut first) = (0_u64, true);
+    let mut first = true;
     loop {
-        let mut content = Vec::new();
-        let read = async {
-            file.seek(SeekFrom::Start(offset)).await?;
-            file.read_to_end(&mut content).await
+        let content = match file.read().await {
+            Ok(content) => content,
+            Err(cause) => return tracing::warn!(%id, cause = chain(&cause), "a log cannot be read"),
         };
-        if let Err(cause) = read.await {
-            tracing::warn!(%id, cause = chain(&cause), "a log cannot be read");
-            return;
-        }
-        offset += content.len() as u64;
         let given = if std::mem::take(&mut first) { reader.first(&content) } else { reader.next(&content) };
         if !given.is_empty() && send.send(given.into()).await.is_err() {
             return;

@@ -75,6 +75,8 @@ fn serve(directory: &Directory) -> io::Result<()> {
     }
     let task: Task = required(&directory.task())?;
     record::write(&directory.shim(), &Identity::of(std::process::id())?)?;
+    // Before anything runs: a container without a log is not wanted.
+    let mut log = Log::open(&task.log)?;
     let streams = Streams::new()?;
     let (started, streams) = match start(directory, &task, streams) {
         Ok(running) => running,
@@ -88,7 +90,6 @@ fn serve(directory: &Directory) -> io::Result<()> {
     agent.tell(STARTED);
     drop(agent);
 
-    let mut log = Log::open(&task.log)?;
     streams.copy_until(&reaper.ended, &mut log)?;
     let status =
         reaper.thread.join().map_err(|_| io::Error::other("the thread that waits has panicked"))??;

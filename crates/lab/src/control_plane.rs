@@ -6,6 +6,7 @@
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsFd as _;
 use std::path::Path;
+use std::sync::Arc;
 
 use apiserver::{ApiServer, Options};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -14,6 +15,7 @@ use kube::{Api, Client, ResourceExt as _};
 
 use workloads::PodNetwork;
 
+use crate::services::Services;
 use crate::topology::NODE_PREFIX;
 use crate::{Error, Lab, access, pod_network};
 
@@ -27,7 +29,14 @@ pub async fn run(directory: &Path, name: &str, stop: impl Future<Output = ()>) -
     let Some(cluster) = topology.cluster(name) else {
         return Err(Error::NoSuchPlace { object: name.to_owned(), known: "lab.json has no such cluster".into() });
     };
-    let options = Options { data: Some(access::data(&lab, name)), ..Options::default() };
+    let services = Services::default();
+    let resolver = services.clone();
+    let options = Options {
+        data: Some(access::data(&lab, name)),
+        resolver: Some(Arc::new(move |service| resolver.resolve(service))),
+        service_accounts: true,
+        ..Options::default()
+    };
     let server = ApiServer::start(options).await?;
     let own = std::io::stdin()
         .as_fd()
@@ -52,7 +61,8 @@ pub async fn run(directory: &Path, name: &str, stop: impl Future<Output = ()>) -
         // Whatever ends before it is told to is an error, after which all is started again.
         let outcome = tokio::select! {
             outcome = controllers => outcome.map_err(Error::from),
-            outcome = pod_network::run(client, None, NO_MTU) => outcome,
+            outcome = pod_network::run(client.clone(), None, NO_MTU) => outcome,
+            () = services.follow(client.clone()) => Ok(()),
             () = stop => Ok(()),
         };
         drop(end);

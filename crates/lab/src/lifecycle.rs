@@ -6,7 +6,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Node;
@@ -81,10 +81,28 @@ pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).chain(system).map(|directory| directory.join(name)).find(|file| file.is_file())
 }
 
+/// The keeper of a lab, seen from whoever wants the lab to run.
+pub struct Keeper {
+    /// None: it ran before we came.
+    started: Option<Child>,
+}
+
+impl Keeper {
+    fn runs(&mut self, lab: &Lab) -> Result<bool, Error> {
+        match &mut self.started {
+            None => Ok(lab.keeper()?.is_some()),
+            Some(child) => {
+                let ended = child.try_wait().map_err(|source| Error::Start { process: "the keeper".into(), source })?;
+                Ok(ended.is_none())
+            }
+        }
+    }
+}
+
 /// Starts the keeper. One that runs already goes on.
-pub fn start(lab: &Lab) -> Result<(), Error> {
+pub fn start(lab: &Lab) -> Result<Keeper, Error> {
     if lab.keeper()?.is_some() {
-        return Ok(());
+        return Ok(Keeper { started: None });
     }
     let log = lab.log("keeper");
     let output = std::fs::OpenOptions::new()
@@ -93,7 +111,7 @@ pub fn start(lab: &Lab) -> Result<(), Error> {
         .open(&log)
         .map_err(Error::file("opening", &log))?;
     let failed = |source| Error::Start { process: "the keeper".into(), source };
-    Command::new(lab.program())
+    let started = Command::new(lab.program())
         .args(["lab", "internal", "keep"])
         .arg(lab.directory())
         .stdin(Stdio::null())
@@ -102,23 +120,21 @@ pub fn start(lab: &Lab) -> Result<(), Error> {
         .current_dir("/")
         .spawn()
         .map_err(failed)?;
-    Ok(())
+    Ok(Keeper { started: Some(started) })
 }
 
 /// Waits until every API server answers and every node is ready.
-pub async fn ready(lab: &Lab, topology: &Topology, mut tell: impl FnMut(Progress)) -> Result<(), Error> {
+pub async fn ready(
+    lab: &Lab,
+    topology: &Topology,
+    mut keeper: Keeper,
+    mut tell: impl FnMut(Progress),
+) -> Result<(), Error> {
     let (clusters, nodes) = (topology.clusters.len(), topology.nodes().count());
     tell(Progress::Starting);
-    let mut kept = false;
     loop {
-        // It is there from the moment that it has its lock until the end.
-        match (lab.keeper()?.is_some(), kept) {
-            (true, _) => kept = true,
-            (false, true) => return Err(Error::KeeperEnded { log: tail(&lab.log("keeper")) }),
-            (false, false) if !tail(&lab.log("keeper")).is_empty() => {
-                return Err(Error::KeeperEnded { log: tail(&lab.log("keeper")) });
-            }
-            (false, false) => {}
+        if !keeper.runs(lab)? {
+            return Err(Error::KeeperEnded { log: tail(&lab.log("keeper")) });
         }
         let (mut answering, mut ready) = (0, 0);
         for cluster in &topology.clusters {

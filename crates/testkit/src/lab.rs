@@ -77,10 +77,15 @@ impl TestLab {
         assert!(down.status.success(), "lab down: {}", String::from_utf8_lossy(&down.stderr));
     }
 
-    pub fn godwit(&self, arguments: &[&str]) -> Output {
+    /// The program on this lab.
+    pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command.args(arguments).env("GODWIT_LABS", &self.directory).env("GODWIT_LAB", NAME).stdin(Stdio::null());
-        command.output().expect("godwit runs")
+        command
+    }
+
+    pub fn godwit(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().expect("godwit runs")
     }
 
     pub fn status(&self) -> Value {
@@ -178,26 +183,24 @@ fn kubectl() -> PathBuf {
     PathBuf::from(path.expect("tools/setup says where kubectl is"))
 }
 
-/// What a lab could leave on the machine outside its own directory.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Traces {
-    mounts: BTreeSet<String>,
-    links: BTreeSet<String>,
-    named_namespaces: BTreeSet<String>,
-}
+/// What a lab could leave in the machine's own namespaces: mounts, links, named network namespaces.
+#[derive(Debug)]
+pub struct Traces(BTreeSet<String>);
 
 impl Traces {
     pub fn now() -> Self {
         let mounts = std::fs::read_to_string("/proc/self/mounts").expect("mounts can be read");
-        let names = |directory: &str| {
+        let mut found: BTreeSet<_> = mounts.lines().map(|mount| format!("mount {mount}")).collect();
+        for (what, directory) in [("link", "/sys/class/net"), ("network namespace", "/run/netns")] {
             let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
-            entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
-        };
-        Self {
-            mounts: mounts.lines().map(str::to_owned).collect(),
-            links: names("/sys/class/net"),
-            named_namespaces: names("/run/netns"),
+            found.extend(entries.map(|entry| format!("{what} {}", entry.file_name().to_string_lossy())));
         }
+        Self(found)
+    }
+
+    /// What is there now and was not then, and the reverse.
+    pub fn changes(&self) -> Vec<String> {
+        self.0.symmetric_difference(&Self::now().0).cloned().collect()
     }
 
     /// What is still there of the lab that was in this directory and had this parent of cgroups: the directory, cgroups,

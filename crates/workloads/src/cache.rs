@@ -239,3 +239,6 @@ fn request<K: Object>(verb: &'static str, object: &K, source: kube::Error) -> Er
     };
     Error::Request { verb, kind: K::kind(&()).into_owned(), name, source: Box::new(source) }
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,13 +13,13 @@ use k8s_openapi::api::core::v1::{Namespace, Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::core::{ClusterResourceScope, NamespaceResourceScope};
-use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Api, Client, Resource};
 use tokio::sync::watch::{self, Sender};
 use tokio::task::JoinSet;
 
 use crate::Error;
 use crate::cache::{Cache, Object};
+use crate::herald::Herald;
 
 /// Where nodes keep the leases by which they show that they live.
 pub const NODE_LEASES: &str = "kube-node-lease";
@@ -99,8 +99,7 @@ impl Cluster {
 
     /// Who tells people what `controller` did.
     pub fn herald(&self, controller: &'static str) -> Herald {
-        let reporter = Reporter { controller: controller.into(), instance: None };
-        Herald { recorder: Recorder::new(self.client.clone(), reporter) }
+        Herald::new(self.client.clone(), controller)
     }
 }
 
@@ -116,30 +115,6 @@ where
     K: Object + Resource<Scope = NamespaceResourceScope>,
 {
     Cache::new(client, Api::all(client.clone()), Api::namespaced, changes)
-}
-
-/// Publishes events. An event that cannot be published is no reason not to do the thing.
-#[derive(Clone)]
-pub struct Herald {
-    recorder: Recorder,
-}
-
-impl Herald {
-    pub async fn note<K: Object>(&self, about: &K, reason: &str, note: String) {
-        self.publish(about, EventType::Normal, reason, note).await;
-    }
-
-    pub async fn warn<K: Object>(&self, about: &K, reason: &str, note: String) {
-        self.publish(about, EventType::Warning, reason, note).await;
-    }
-
-    async fn publish<K: Object>(&self, about: &K, type_: EventType, reason: &str, note: String) {
-        let event =
-            Event { type_, reason: reason.into(), note: Some(note), action: reason.into(), secondary: None };
-        if let Err(error) = self.recorder.publish(&event, &about.object_ref(&())).await {
-            tracing::debug!(%error, reason, "an event could not be published");
-        }
-    }
 }
 
 /// What one controller does, again and again.

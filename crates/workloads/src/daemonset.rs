@@ -11,7 +11,8 @@ use kube::ResourceExt as _;
 use serde_json::json;
 
 use crate::Error;
-use crate::cluster::{Agenda, Cluster, Controller, Herald};
+use crate::cluster::{Agenda, Cluster, Controller};
+use crate::herald::Herald;
 use crate::owner::{amount, by_controller, claim, count};
 use crate::pods;
 
@@ -20,7 +21,7 @@ mod rollout;
 mod template;
 
 use history::{Current, current, expired, hash_of};
-use rollout::{Member, Place, State, Strategy, plan};
+use rollout::{Limits, Member, Place, State, plan};
 use template::{HASH, pod_for, suits, target};
 
 /// The first pause before a pod that failed is replaced; it doubles with each failure, up to the longest.
@@ -55,7 +56,7 @@ impl DaemonSets {
         let hash = hash_of(&current).to_owned();
         if set.metadata.deletion_timestamp.is_none() {
             let places = places(set, &hash, nodes, &pods, agenda);
-            let wanted = plan(&places, strategy(set, &places));
+            let wanted = plan(&places, limits(set, &places));
             for node in wanted.create {
                 let pod = self.cluster.pods.create(&pod_for(set, &hash, &node)).await?;
                 let note = format!("Created pod: {}", pod.name_any());
@@ -210,7 +211,7 @@ fn places(
     places
 }
 
-fn strategy(set: &DaemonSet, places: &[Place<usize>]) -> Strategy {
+fn limits(set: &DaemonSet, places: &[Place<usize>]) -> Limits {
     let wanted = count(places.iter().filter(|place| place.may_start).count());
     let strategy = set.spec.as_ref().and_then(|spec| spec.update_strategy.as_ref());
     let rolls = strategy.is_none_or(|strategy| strategy.type_.as_deref() != Some("OnDelete"));
@@ -223,7 +224,7 @@ fn strategy(set: &DaemonSet, places: &[Place<usize>]) -> Strategy {
     };
     // Neither more nor fewer would never end.
     let max_unavailable = if max_surge == 0 { max_unavailable.max(1) } else { max_unavailable };
-    Strategy { rolls, max_unavailable, max_surge }
+    Limits { rolls, max_unavailable, max_surge }
 }
 
 fn status(

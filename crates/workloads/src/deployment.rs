@@ -10,7 +10,8 @@ use kube::ResourceExt as _;
 use serde_json::json;
 
 use crate::Error;
-use crate::cluster::{Agenda, Cluster, Controller, Herald};
+use crate::cluster::{Agenda, Cluster, Controller};
+use crate::herald::Herald;
 use crate::owner::{by_controller, claim, count};
 use crate::pods;
 

@@ -27,6 +27,7 @@ mod daemonset;
 mod deployment;
 mod endpoints;
 mod error;
+mod herald;
 mod nodes;
 mod owner;
 mod pods;

@@ -13,7 +13,8 @@ use k8s_openapi::api::core::v1::{Node, Pod, PodCondition};
 use kube::ResourceExt as _;
 use serde_json::json;
 
-use crate::cluster::{Agenda, Cluster, Controller, Herald, NODE_LEASES};
+use crate::cluster::{Agenda, Cluster, Controller, NODE_LEASES};
+use crate::herald::Herald;
 use crate::schedule::is_ready;
 use crate::{Error, Options, PodNetwork, pods};
 

@@ -8,7 +8,8 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 
 use crate::Error;
-use crate::cluster::{Agenda, Cluster, Controller, Herald};
+use crate::cluster::{Agenda, Cluster, Controller};
+use crate::herald::Herald;
 use crate::owner::{by_controller, claim, count, pod_from};
 use crate::pods;
 

@@ -10,7 +10,8 @@ use kube::api::PostParams;
 use serde_json::{Value, json};
 
 use crate::Error;
-use crate::cluster::{Agenda, Cluster, Controller, Herald};
+use crate::cluster::{Agenda, Cluster, Controller};
+use crate::herald::Herald;
 use crate::pods;
 use crate::schedule::{World, choose};
 

@@ -11,9 +11,9 @@ pub fn run(lab: &Lab, wanted: Option<&Topology>, timeout: u64) -> anyhow::Result
     let begin = Instant::now();
     let program = std::env::current_exe().context("finding this program")?;
     let topology = ::lab::prepare(lab, wanted, None, &program)?;
-    ::lab::start(lab)?;
+    let keeper = ::lab::start(lab)?;
     let shown = display();
-    let waiting = ::lab::ready(lab, &topology, |progress| tell(&shown, progress));
+    let waiting = ::lab::ready(lab, &topology, keeper, |progress| tell(&shown, progress));
     let limit = Duration::from_secs(timeout);
     let outcome = super::runtime()?.block_on(async { tokio::time::timeout(limit, waiting).await });
     shown.finish_and_clear();

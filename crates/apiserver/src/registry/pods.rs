@@ -129,8 +129,8 @@ impl Registry {
     /// Takes one disruption from the budget that covers the pod, or says why there is none to take.
     async fn spend_budget(&self, namespace: &str, pod: &Stored, dry_run: bool) -> ApiResult<()> {
         let value = pod.value();
-        let is_healthy = matches!(value["status"]["phase"].as_str(), Some("Running"));
-        if object::is_being_deleted(&value) || !is_healthy {
+        let runs = matches!(value["status"]["phase"].as_str(), Some("Running"));
+        if object::is_being_deleted(&value) || !runs {
             return Ok(());
         }
         let view = self.store.view();
@@ -153,15 +153,21 @@ impl Registry {
         let name = object::name(&budget).to_owned();
         let status = &budget["status"];
         let number = |field: &str| status[field].as_i64().unwrap_or_default();
-        let refusal = || {
-            ApiError::too_many_requests(
-                "Cannot evict pod as it would violate the pod's disruption budget.",
-                10,
-            )
+        // A client that is told when to come back asks again by itself, and hides the reason meanwhile.
+        let refusal = |seconds| {
+            let message = "Cannot evict pod as it would violate the pod's disruption budget.";
+            ApiError::too_many_requests(message, seconds)
         };
         if status["observedGeneration"].as_i64().unwrap_or_default() < object::generation(&budget) {
             let message = format!("The disruption budget {name} is still being processed by the server.");
-            return Err(refusal().about_budget(message));
+            return Err(refusal(10).about_budget(message));
+        }
+        if !is_ready(&value) {
+            // A pod that does not work is missed by nobody, as long as enough others do.
+            let enough = number("currentHealthy") >= number("desiredHealthy") && number("desiredHealthy") > 0;
+            if enough || budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow" {
+                return Ok(());
+            }
         }
         if number("disruptionsAllowed") <= 0 {
             let message = format!(
@@ -169,7 +175,7 @@ impl Registry {
                 number("desiredHealthy"),
                 number("currentHealthy")
             );
-            return Err(refusal().about_budget(message));
+            return Err(refusal(0).about_budget(message));
         }
         if dry_run {
             return Ok(());
@@ -186,7 +192,7 @@ impl Registry {
             change: crate::store::Desired::Put(budget),
         };
         // Someone else spent from the same budget: the client asks again.
-        self.store.commit(write).await.map(|_| ()).map_err(|_| refusal())
+        self.store.commit(write).await.map(|_| ()).map_err(|_| refusal(10))
     }
 
     /// `GET pods/NAME/log`, answered by the pod's node.
@@ -250,6 +256,11 @@ impl ApiError {
         });
         self
     }
+}
+
+fn is_ready(pod: &Value) -> bool {
+    let conditions = pod["status"]["conditions"].as_array();
+    conditions.into_iter().flatten().any(|known| known["type"] == "Ready" && known["status"] == "True")
 }
 
 fn set_condition(pod: &mut Value, kind: &str, status: &str, now: &str) {

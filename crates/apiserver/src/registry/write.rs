@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{Registry, Verb, absorb, key, metadata, present, special};
+use super::{Registry, Verb, absorb, key, metadata, present, service_accounts, special};
 use crate::admission::Review;
 use crate::apply::{self, Writer};
 use crate::body::{Format, PatchType};
@@ -202,6 +202,8 @@ impl Registry {
         warnings: &mut Vec<String>,
     ) -> ApiResult<Value> {
         let kind = intent.kind;
+        let mut object = object;
+        service_accounts::admit(self, kind, &mut object)?;
         let mut review = self.review_of(intent, "CREATE", object, Value::Null);
         let before = self.webhooks_apply().then(|| review.object.clone());
         self.mutate(&mut review, warnings).await?;
@@ -439,14 +441,15 @@ fn already_exists(kind: &Kind, name: &str, current: Option<&Stored>) -> ApiError
     error
 }
 
+/// What makes a generated name unlike others.
+pub(super) fn suffix() -> String {
+    let random = uuid::Uuid::new_v4();
+    let bytes = random.as_bytes().iter().take(GENERATED);
+    bytes.map(|byte| char::from(NAME_ALPHABET[usize::from(*byte) % NAME_ALPHABET.len()])).collect()
+}
+
 fn generate_name(object: &mut Value) {
     let prefix: String = object::meta_str(object, "generateName").chars().take(63 - GENERATED).collect();
-    let random = uuid::Uuid::new_v4();
-    let suffix = random
-        .as_bytes()
-        .iter()
-        .take(GENERATED)
-        .map(|byte| char::from(NAME_ALPHABET[usize::from(*byte) % NAME_ALPHABET.len()]));
-    let name: String = prefix.chars().chain(suffix).collect();
+    let name = prefix + &suffix();
     object::set_meta(object, "name", name.into());
 }

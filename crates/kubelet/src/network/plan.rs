@@ -64,14 +64,17 @@ mod tests {
     use super::*;
 
     fn pod(annotations: &serde_json::Value) -> Pod {
-        serde_json::from_value(json!({ "metadata": { "name": "vm", "namespace": "shop", "annotations": annotations } }))
-            .unwrap()
+        serde_json::from_value(
+            json!({ "metadata": { "name": "vm", "namespace": "shop", "annotations": annotations } }),
+        )
+        .unwrap()
     }
 
     fn names(annotations: &serde_json::Value) -> Vec<String> {
         let wanted = attachments(&pod(annotations)).unwrap();
         let name = |wanted: &Wanted| {
-            let definition = wanted.definition.as_ref().map_or("-".to_owned(), |(ns, name)| format!("{ns}/{name}"));
+            let definition =
+                wanted.definition.as_ref().map_or("-".to_owned(), |(ns, name)| format!("{ns}/{name}"));
             format!("{definition}@{}", wanted.interface)
         };
         wanted.iter().map(name).collect()
@@ -82,9 +85,18 @@ mod tests {
         let cases = [
             (json!({}), vec!["-@eth0"]),
             (json!({ NETWORKS: "" }), vec!["-@eth0"]),
-            (json!({ NETWORKS: "a, other/b@migration0, c" }), vec!["-@eth0", "shop/a@net1", "other/b@migration0", "shop/c@net3"]),
-            (json!({ NETWORKS: r#"[{"name":"a","namespace":"x","interface":"data0"}]"# }), vec!["-@eth0", "x/a@data0"]),
-            (json!({ DEFAULT_NETWORK: "primary", NETWORKS: "a" }), vec!["kube-system/primary@eth0", "shop/a@net1"]),
+            (
+                json!({ NETWORKS: "a, other/b@migration0, c" }),
+                vec!["-@eth0", "shop/a@net1", "other/b@migration0", "shop/c@net3"],
+            ),
+            (
+                json!({ NETWORKS: r#"[{"name":"a","namespace":"x","interface":"data0"}]"# }),
+                vec!["-@eth0", "x/a@data0"],
+            ),
+            (
+                json!({ DEFAULT_NETWORK: "primary", NETWORKS: "a" }),
+                vec!["kube-system/primary@eth0", "shop/a@net1"],
+            ),
             (json!({ DEFAULT_NETWORK: "shop/primary@pod0" }), vec!["shop/primary@eth0"]),
         ];
         for (annotations, expected) in cases {

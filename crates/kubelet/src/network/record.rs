@@ -63,8 +63,11 @@ impl Records {
 
     /// Pods that have one.
     pub fn list(&self) -> io::Result<Vec<String>> {
-        let names = fs::read_dir(&self.0)?.map(|entry| Ok(entry?.file_name().into_string().unwrap_or_default()));
-        let uid = |name: io::Result<String>| name.map(|name| name.strip_suffix(".json").map(str::to_owned)).transpose();
+        let names =
+            fs::read_dir(&self.0)?.map(|entry| Ok(entry?.file_name().into_string().unwrap_or_default()));
+        let uid = |name: io::Result<String>| {
+            name.map(|name| name.strip_suffix(".json").map(str::to_owned)).transpose()
+        };
         names.filter_map(uid).collect()
     }
 

@@ -11,7 +11,8 @@ use super::plan::Wanted;
 pub(super) async fn settle(handle: &Handle, wanted: &[Wanted]) -> Result<(), Error> {
     for asking in wanted {
         let Some(gateways) = &asking.selection.default_route else { continue };
-        let failed = |source| Error::Route { network: asking.selection.name.clone(), source };
+        let failed =
+            |source| Error::Route { network: asking.selection.name.clone(), source: Box::new(source) };
         let link = handle.link(asking.interface.as_str()).await.map_err(failed)?.index;
         let routes = handle.routes().await.map_err(failed)?;
         // Without gateways of its own it carries what its plugins gave it, in both families.

@@ -13,12 +13,15 @@ use crate::runtime::{ContainerId, Exit, State};
 #[cfg(test)]
 mod tests;
 
-
 /// The reason of an end that nobody saw.
 const UNKNOWN: &str = "ContainerStatusUnknown";
 
 /// The containers of a pod. `traces` are all that the runtime has of this pod.
-pub fn adopt(pod: &Pod, mut traces: Vec<(ContainerId, State)>, now: Timestamp) -> BTreeMap<String, Container> {
+pub fn adopt(
+    pod: &Pod,
+    mut traces: Vec<(ContainerId, State)>,
+    now: Timestamp,
+) -> BTreeMap<String, Container> {
     traces.sort_by_key(|(id, _)| id.attempt);
     let mut adopted = BTreeMap::new();
     for (name, spec) in containers(pod) {
@@ -36,8 +39,7 @@ pub fn adopt(pod: &Pod, mut traces: Vec<(ContainerId, State)>, now: Timestamp) -
                 let was = |flag: Option<bool>| known.is_some() && flag.unwrap_or_default();
                 container.started =
                     spec.startup_probe.is_none() || was(known.and_then(|known| known.started));
-                container.ready =
-                    spec.readiness_probe.is_none() || was(known.map(|known| known.ready));
+                container.ready = spec.readiness_probe.is_none() || was(known.map(|known| known.ready));
                 Some(container)
             }
         };
@@ -48,12 +50,13 @@ pub fn adopt(pod: &Pod, mut traces: Vec<(ContainerId, State)>, now: Timestamp) -
 
 fn status_of<'a>(pod: &'a Pod, name: &str) -> Option<&'a ContainerStatus> {
     let status = pod.status.as_ref()?;
-    let all = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
-    all.filter(|status| status.name == name).last()
+    let mut all = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
+    all.rfind(|status| status.name == name)
 }
 
 fn from_trace(attempt: u32, state: &State, previous: Option<Exit>) -> Container {
-    let mut container = Container { attempt: Some(attempt), previous, streak: attempt, ..Container::default() };
+    let mut container =
+        Container { attempt: Some(attempt), previous, streak: attempt, ..Container::default() };
     match state {
         // Its start is made again, under the same number.
         State::Created => {}
@@ -67,7 +70,8 @@ fn from_trace(attempt: u32, state: &State, previous: Option<Exit>) -> Container 
 fn from_api(known: &ContainerStatus, now: Timestamp) -> Option<Container> {
     let attempt = u32::try_from(known.restart_count).unwrap_or_default();
     let state = known.state.as_ref();
-    let last = known.last_state.as_ref().and_then(|state| state.terminated.as_ref()).map(|last| exit(last, now));
+    let last =
+        known.last_state.as_ref().and_then(|state| state.terminated.as_ref()).map(|last| exit(last, now));
     let terminated = state.and_then(|state| state.terminated.as_ref()).map(|end| exit(end, now));
     let running = state.and_then(|state| state.running.as_ref()).map(|running| Exit {
         code: 137,
@@ -80,7 +84,8 @@ fn from_api(known: &ContainerStatus, now: Timestamp) -> Option<Container> {
         // It waits for its next start: what it had before is its latest.
         None => (last?, None),
     };
-    let mut container = Container { attempt: Some(attempt), previous, streak: attempt, ..Container::default() };
+    let mut container =
+        Container { attempt: Some(attempt), previous, streak: attempt, ..Container::default() };
     container.end(end);
     Some(container)
 }

@@ -24,7 +24,6 @@ use super::seen::{Container, Run, Seen, Setup};
 #[cfg(test)]
 mod tests;
 
-
 /// Something that a worker can do.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {

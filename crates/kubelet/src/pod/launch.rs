@@ -110,6 +110,9 @@ mod tests {
         assert_eq!(described.security.supplemental_groups, [1002]);
         assert_eq!(described.security.add_capabilities, ["NET_ADMIN"]);
         assert_eq!(described.resources.memory_limit, Some(64 << 20));
-        assert_eq!((described.resources.cpu_quota_millis, described.resources.cpu_shares), (Some(250), Some(256)));
+        assert_eq!(
+            (described.resources.cpu_quota_millis, described.resources.cpu_shares),
+            (Some(250), Some(256))
+        );
     }
 }

@@ -24,7 +24,6 @@ pub struct Plan {
     pub deadline: Option<Timestamp>,
     /// The API says how the pod ended: nothing of it ever runs again.
     pub settled: Option<Outcome>,
-    pub host_network: bool,
 }
 
 /// A container as decisions see it.
@@ -89,7 +88,6 @@ impl Plan {
                 Some("Failed") => Some(Outcome::Failed),
                 _ => None,
             },
-            host_network: spec.and_then(|spec| spec.host_network).unwrap_or_default(),
         }
     }
 

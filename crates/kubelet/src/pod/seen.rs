@@ -36,7 +36,9 @@ pub enum Setup {
     Working,
     Ready,
     /// It failed, or nobody knows: there may be something of it. It is tried again, either way, at this time.
-    Doubtful { until: Timestamp },
+    Doubtful {
+        until: Timestamp,
+    },
 }
 
 /// What there is of one container.

@@ -91,8 +91,9 @@ impl Sight<'_> {
     /// Whether the initialisation is behind it and every main container was at least once started.
     fn has_run(&self) -> bool {
         let main = || self.plan.main.iter().map(|wanted| self.seen.container(&wanted.name));
-        let ran =
-            |container: &Container| matches!(container.run, Run::Running { .. } | Run::Ended(_)) || container.previous.is_some();
+        let ran = |container: &Container| {
+            matches!(container.run, Run::Running { .. } | Run::Ended(_)) || container.previous.is_some()
+        };
         is_initialised(self.plan, self.seen) && main().all(|container| ran(&container))
     }
 
@@ -122,7 +123,10 @@ impl Sight<'_> {
             },
             started: Some(running && container.started),
             restart_count: i32::try_from(attempt).unwrap_or(i32::MAX),
-            last_state: last.map(|(exit, attempt)| self.terminated(&spec.name, attempt, exit)),
+            // The API always has one, if only an empty one.
+            last_state: Some(
+                last.map(|(exit, attempt)| self.terminated(&spec.name, attempt, exit)).unwrap_or_default(),
+            ),
             state: Some(state),
             ..ContainerStatus::default()
         }
@@ -150,7 +154,8 @@ impl Sight<'_> {
                 let main = self.plan.main.iter().any(|wanted| wanted.name == name);
                 let initialising =
                     main && !self.plan.init.is_empty() && !is_initialised(self.plan, self.seen);
-                let reason = if initialising || self.seen.sandbox == Setup::Ready && self.is_later_step(name) {
+                let reason = if initialising || self.seen.sandbox == Setup::Ready && self.is_later_step(name)
+                {
                     "PodInitializing"
                 } else {
                     "ContainerCreating"
@@ -203,7 +208,11 @@ impl Sight<'_> {
 
     fn name(&self) -> String {
         let metadata = &self.pod.metadata;
-        format!("{}_{}", metadata.name.as_deref().unwrap_or_default(), metadata.namespace.as_deref().unwrap_or_default())
+        format!(
+            "{}_{}",
+            metadata.name.as_deref().unwrap_or_default(),
+            metadata.namespace.as_deref().unwrap_or_default()
+        )
     }
 }
 
@@ -235,20 +244,31 @@ pub fn patch(pod: &Pod, wanted: &PodStatus) -> Result<Option<Value>, serde_json:
     let mut changed = Map::new();
     for key in OURS {
         // An empty list and none are the same to everyone.
-        let value = |of: &Value| of.get(key).filter(|value| **value != json!([])).cloned().unwrap_or_default();
+        let value =
+            |of: &Value| of.get(key).filter(|value| **value != json!([])).cloned().unwrap_or_default();
         let (known, mut wanted) = (value(&known), value(&wanted));
         if key == "conditions" {
             // Only those that changed: the others may be somebody else's.
             let known = known.as_array().cloned().unwrap_or_default();
             let list = wanted.as_array().cloned().unwrap_or_default().into_iter();
-            let list: Vec<Value> = list.filter(|condition| !known.contains(condition)).collect();
+            let mut list: Vec<Value> = list.filter(|condition| !known.contains(condition)).collect();
+            for condition in &mut list {
+                // Merged by type: what is not said would stay as it was.
+                for key in ["reason", "message"] {
+                    if condition.get(key).is_none() {
+                        condition[key] = Value::Null;
+                    }
+                }
+            }
             if !list.is_empty() {
                 changed.insert(key.to_owned(), Value::Array(list));
             }
             continue;
         }
         if known != wanted {
-            if key == "podIPs" && let Some(list) = wanted.as_array_mut() {
+            if key == "podIPs"
+                && let Some(list) = wanted.as_array_mut()
+            {
                 // Merged by address otherwise, so that an old one would stay.
                 list.insert(0, json!({ "$patch": "replace" }));
             }

@@ -4,11 +4,13 @@
 //! while another happens. A worker that is dropped leaves its pod running: the next life of the agent takes it over.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
+use serde_json::Value;
 use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
@@ -57,6 +59,9 @@ pub(super) struct Worker {
     /// What containers left in their termination logs.
     messages: BTreeMap<(String, u32), String>,
     status: StatusWrite,
+    /// The change of the status that was written last, and the version of the pod that came of it: asking for the same
+    /// of the same would only be answered the same.
+    written: Option<(Value, Option<String>)>,
     /// Volumes are made and refreshed by one task at a time.
     publishing: Arc<Mutex<()>>,
 }
@@ -70,10 +75,10 @@ struct Failures {
     status: u32,
 }
 
-/// Where the writing of the status is. One at a time.
+/// Where the writing of the status is, and of which change. One at a time.
 enum StatusWrite {
     Idle,
-    Working,
+    Working(Option<Value>),
     Failed { until: Timestamp },
 }
 
@@ -85,8 +90,7 @@ pub async fn run(agent: Arc<Agent>, mut assignment: watch::Receiver<Assignment>)
     let mut definitions = None;
     let mut refresh = tokio::time::interval(REFRESH);
     refresh.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        let Some(wake) = worker.step() else { break };
+    while let ControlFlow::Continue(wake) = worker.step() {
         let waits_for_network = worker.failures.sandbox > 0;
         if !waits_for_network {
             definitions = None;
@@ -111,7 +115,6 @@ pub async fn run(agent: Arc<Agent>, mut assignment: watch::Receiver<Assignment>)
             () = until(wake) => {}
         }
     }
-    worker.agent.board.withdraw(&worker.uid);
 }
 
 /// Resolves when a definition has changed; without a receiver never.
@@ -121,7 +124,7 @@ async fn changed(definitions: Option<&mut watch::Receiver<u64>>) {
     {
         return;
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 async fn until(wake: Option<Timestamp>) {
@@ -145,7 +148,6 @@ impl Worker {
     ) -> Self {
         let now = Timestamp::now();
         let uid = pod.metadata.uid.clone().unwrap_or_default();
-        agent.board.publish(&uid, Published { pod: pod.clone(), attempts: BTreeMap::new() });
         let mut worker = Self {
             seen: Seen::new(now),
             made: Made::default(),
@@ -155,6 +157,7 @@ impl Worker {
             told,
             messages: BTreeMap::new(),
             status: StatusWrite::Idle,
+            written: None,
             publishing: Arc::default(),
             agent,
             uid,
@@ -170,7 +173,9 @@ impl Worker {
                 worker.annotate();
             }
             Ok(None) => {}
-            Err(cause) => tracing::warn!(pod = worker.name(), cause = chain(&cause), "its sandbox cannot be read"),
+            Err(cause) => {
+                tracing::warn!(pod = worker.name(), cause = chain(&cause), "its sandbox cannot be read");
+            }
         }
         let adopted: Vec<(String, Container)> = worker.seen.containers.clone().into_iter().collect();
         for (name, container) in adopted {
@@ -207,22 +212,23 @@ impl Worker {
         Plan::of(&self.pod, self.gone)
     }
 
-    /// One turn. Tells when to look again at the latest, or none if the worker is done.
-    fn step(&mut self) -> Option<Option<Timestamp>> {
+    /// One turn. Tells when to look again at the latest, or that there is nothing more to do.
+    fn step(&mut self) -> ControlFlow<(), Option<Timestamp>> {
         let (plan, now) = (self.plan(), Timestamp::now());
         let decision = decide(&plan, &self.seen, now);
         for action in decision.actions {
             if action == Action::Forget {
-                return None;
+                return ControlFlow::Break(());
             }
             self.act(action, now);
         }
-        let attempts = self.seen.containers.iter().filter_map(|(name, seen)| Some((name.clone(), seen.attempt?)));
+        let attempts =
+            self.seen.containers.iter().filter_map(|(name, seen)| Some((name.clone(), seen.attempt?)));
         let published = Published { pod: self.pod.clone(), attempts: attempts.collect() };
         self.agent.board.publish(&self.uid, published);
         self.write_status(&plan, now);
         let status = if let StatusWrite::Failed { until } = self.status { Some(until) } else { None };
-        Some([decision.wake, status].into_iter().flatten().min())
+        ControlFlow::Continue([decision.wake, status].into_iter().flatten().min())
     }
 
     /// Takes what the API says now.
@@ -235,7 +241,8 @@ impl Worker {
 
     /// Takes a newer object. The watch and the answers to our own writes come by different ways.
     fn take_pod(&mut self, pod: Arc<Pod>) {
-        let version = |pod: &Pod| pod.metadata.resource_version.as_deref().and_then(|text| text.parse::<u64>().ok());
+        let version =
+            |pod: &Pod| pod.metadata.resource_version.as_deref().and_then(|text| text.parse::<u64>().ok());
         let older = version(&pod).zip(version(&self.pod)).is_some_and(|(new, known)| new < known);
         if !older && pod.metadata.uid == self.pod.metadata.uid {
             let before = std::mem::replace(&mut self.pod, pod);
@@ -275,7 +282,9 @@ impl Worker {
                 self.stop(&container, grace);
             }
             Action::Kill { container } => {
-                if let Some(stopping) = self.seen.containers.get_mut(&container).and_then(|seen| seen.stopping.as_mut()) {
+                if let Some(stopping) =
+                    self.seen.containers.get_mut(&container).and_then(|seen| seen.stopping.as_mut())
+                {
                     stopping.killed = true;
                 }
                 self.kill(&container);

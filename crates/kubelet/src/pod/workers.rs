@@ -3,7 +3,7 @@
 //! One task owns the map from pods to workers. It starts workers and tells them what the API says; it never touches a
 //! pod itself.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use futures::StreamExt as _;
@@ -12,17 +12,20 @@ use kube::Api;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{Config, Event, watcher};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{Id, JoinError, JoinSet};
 
 use super::worker::{self, Assignment};
 use crate::agent::Agent;
+use crate::board::Published;
 use crate::error::chain;
 
 pub(crate) struct Workers {
     agent: Arc<Agent>,
     /// By UID.
     assignments: BTreeMap<String, watch::Sender<Assignment>>,
-    running: JoinSet<String>,
+    running: JoinSet<()>,
+    /// Whose worker a task is.
+    uids: HashMap<Id, String>,
     /// What a list that is being read has named so far.
     listed: Option<BTreeSet<String>>,
     /// True once the first list is whole: before, what is not known may only be not known yet.
@@ -31,7 +34,8 @@ pub(crate) struct Workers {
 
 impl Workers {
     pub fn new(agent: Arc<Agent>, complete: watch::Sender<bool>) -> Self {
-        Self { agent, assignments: BTreeMap::new(), running: JoinSet::new(), listed: None, complete }
+        let (assignments, uids) = (BTreeMap::new(), HashMap::new());
+        Self { agent, assignments, running: JoinSet::new(), uids, listed: None, complete }
     }
 
     /// Follows the API for as long as it is polled.
@@ -46,10 +50,7 @@ impl Workers {
                     Some(Err(cause)) => tracing::warn!(cause = chain(&cause), "pods cannot be watched"),
                     None => return,
                 },
-                Some(ended) = self.running.join_next() => match ended {
-                    Ok(uid) => _ = self.assignments.remove(&uid),
-                    Err(cause) => tracing::error!(cause = chain(&cause), "the worker of a pod was lost"),
-                },
+                Some(ended) = self.running.join_next_with_id() => self.ended(ended),
             }
         }
     }
@@ -81,17 +82,40 @@ impl Workers {
         let Some(uid) = pod.metadata.uid.clone() else { return };
         let assignment = Assignment { pod: Arc::new(pod), gone: false };
         if let Some(known) = self.assignments.get(&uid) {
-            // No receiver: its worker has just ended, and with it everything of the pod.
             known.send_replace(assignment);
             return;
         }
         let (sender, receiver) = watch::channel(assignment);
         self.assignments.insert(uid.clone(), sender);
-        let agent = self.agent.clone();
-        self.running.spawn(async move {
-            worker::run(agent, receiver).await;
-            uid
-        });
+        self.start(uid, receiver);
+    }
+
+    fn start(&mut self, uid: String, assignment: watch::Receiver<Assignment>) {
+        // Before its worker does anything, and before garbage is looked for again.
+        let pod = assignment.borrow().pod.clone();
+        self.agent.board.publish(&uid, Published { pod, attempts: BTreeMap::new() });
+        let task = self.running.spawn(worker::run(self.agent.clone(), assignment));
+        self.uids.insert(task.id(), uid);
+    }
+
+    /// A worker has ended: it is done, or the API has named its pod again meanwhile, or it was lost.
+    fn ended(&mut self, ended: Result<(Id, ()), JoinError>) {
+        let (id, lost) = match ended {
+            Ok((id, ())) => (id, None),
+            Err(cause) => (cause.id(), Some(cause)),
+        };
+        let Some(uid) = self.uids.remove(&id) else { return };
+        let Some(assignment) = self.assignments.get(&uid) else { return };
+        if let Some(cause) = &lost {
+            tracing::error!(uid, cause = chain(cause), "the worker of a pod was lost; it gets another");
+        }
+        if lost.is_some() || !assignment.borrow().gone {
+            let again = assignment.subscribe();
+            self.start(uid, again);
+        } else {
+            self.assignments.remove(&uid);
+            self.agent.board.withdraw(&uid);
+        }
     }
 
     fn gone(&mut self, uid: &str) {

@@ -41,7 +41,8 @@ pub(super) async fn check(asked: &Asked, timeout: Duration) -> Result<(), String
 
 async fn command(asked: &Asked, exec: &ExecAction, timeout: Duration) -> Result<(), String> {
     let command = exec.command.clone().unwrap_or_default();
-    let result = asked.runtime.exec(&asked.container, &command, timeout).await.map_err(|cause| chain(&cause))?;
+    let result =
+        asked.runtime.exec(&asked.container, &command, timeout).await.map_err(|cause| chain(&cause))?;
     if result.code == 0 {
         return Ok(());
     }
@@ -51,7 +52,11 @@ async fn command(asked: &Asked, exec: &ExecAction, timeout: Duration) -> Result<
     Err(format!("{command:?} ended with code {}: {shown}", result.code))
 }
 
-async fn connect(asked: &Asked, host: Option<&String>, port: &IntOrString) -> Result<(String, TcpStream), String> {
+async fn connect(
+    asked: &Asked,
+    host: Option<&String>,
+    port: &IntOrString,
+) -> Result<(String, TcpStream), String> {
     let port = port_number(asked, port).ok_or_else(|| format!("the container has no port {port:?}"))?;
     let host = match (host.filter(|host| !host.is_empty()), asked.address) {
         (Some(host), _) => host.clone(),
@@ -68,8 +73,9 @@ fn port_number(asked: &Asked, port: &IntOrString) -> Option<u16> {
         IntOrString::Int(number) => u16::try_from(*number).ok(),
         IntOrString::String(name) => {
             let ports = asked.spec.ports.iter().flatten();
-            let named = ports.filter(|port| port.name.as_deref() == Some(name)).map(|port| port.container_port);
-            named.filter_map(|number| u16::try_from(number).ok()).next().or_else(|| name.parse().ok())
+            let mut named =
+                ports.filter(|port| port.name.as_deref() == Some(name)).map(|port| port.container_port);
+            named.find_map(|number| u16::try_from(number).ok()).or_else(|| name.parse().ok())
         }
     }
 }
@@ -85,7 +91,8 @@ async fn http_get(asked: &Asked, get: &HTTPGetAction) -> Result<(), String> {
     }
     let name = ServerName::try_from(host.clone()).map_err(|cause| cause.to_string())?;
     let tls = TlsConnector::from(trusting_tls().map_err(|cause| chain(&cause))?);
-    let stream = tls.connect(name, stream).await.map_err(|cause| format!("TLS with {host} failed: {cause}"))?;
+    let stream =
+        tls.connect(name, stream).await.map_err(|cause| format!("TLS with {host} failed: {cause}"))?;
     request(get, &host, stream).await
 }
 

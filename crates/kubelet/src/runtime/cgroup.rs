@@ -6,7 +6,7 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
@@ -61,27 +61,24 @@ fn end_directory(directory: &Path) -> io::Result<()> {
             end_directory(&entry)?;
         }
     }
-    // A process may start another one before it is killed, hence again until there is none.
+    let deadline = Instant::now() + PATIENCE;
     loop {
+        // A process may start another one before it is killed, hence again until there is none.
         let processes = processes(directory)?;
-        if processes.is_empty() {
-            break;
-        }
         for process in &processes {
             process.signal(Signal::KILL)?;
         }
         for process in processes {
-            if !process.ended_within(PATIENCE)? {
-                return Err(io::Error::new(
-                    io::ErrorKind::TimedOut,
-                    "a process does not end though it was killed",
-                ));
-            }
+            process.ended_within(deadline.saturating_duration_since(Instant::now()))?;
         }
-    }
-    match fs::remove_dir(directory) {
-        Err(error) if !is_absent(&error) => Err(error),
-        _ => Ok(()),
+        match fs::remove_dir(directory) {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy && Instant::now() < deadline => {
+                // The kernel lets go of a process a little after it has ended, and tells nobody.
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            Err(error) if !is_absent(&error) => return Err(error),
+            _ => return Ok(()),
+        }
     }
 }
 

@@ -48,7 +48,10 @@ pub(super) struct Lifecycle {
 }
 
 impl Lifecycle {
-    pub(super) fn open(options: Options) -> Result<Self, Error> {
+    pub(super) fn open(mut options: Options) -> Result<Self, Error> {
+        for path in [&mut options.state, &mut options.run, &mut options.images] {
+            *path = std::path::absolute(&*path).map_err(file("looking for", path))?;
+        }
         for path in [options.state.join(CONTAINERS), options.state.join(TRASH), options.run.clone()] {
             fs::create_dir_all(&path).map_err(file("making", &path))?;
         }
@@ -309,8 +312,8 @@ fn end(id: &ContainerId, directory: &Directory) -> Result<(), Error> {
     if !status.success() {
         tracing::warn!(container = %id, said, "the container runtime could not delete it; its files are removed");
     }
-    let books = task.run.join(&task.name);
-    gone(fs::remove_dir_all(&books)).map_err(file("removing", &books))
+    // A runtime that was killed may have left its own program mounted there.
+    empty(&task.run.join(&task.name))
 }
 
 /// The container's first process, if it lives.

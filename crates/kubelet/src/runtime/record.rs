@@ -113,12 +113,13 @@ impl Directory {
         Ok(rustix::process::fcntl_getlk(&file, &wanted)?.and_then(|lock| lock.pid))
     }
 
-    /// Takes the lock for this process, until it ends. The file must not be opened by it again: closing any of its
+    /// Takes the lock for this process, until it ends. It waits for a shim that an agent started just before it was killed:
+    /// nobody tells that one to go, and it ends. The file must not be opened by it again: closing any of its
     /// descriptors would let go of the lock.
     pub fn hold(&self) -> io::Result<File> {
         let file =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).open(self.lock())?;
-        rustix::fs::fcntl_lock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)?;
+        rustix::fs::fcntl_lock(&file, rustix::fs::FlockOperation::LockExclusive)?;
         Ok(file)
     }
 }

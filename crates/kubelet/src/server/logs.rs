@@ -95,7 +95,8 @@ impl Reader {
     /// What was in the log when the caller came.
     pub fn first(&mut self, content: &[u8]) -> Vec<u8> {
         let lines = self.whole_lines(content);
-        let wanted: Vec<&[u8]> = lines.split_inclusive(|byte| *byte == b'\n').filter(|line| self.is_wanted(line)).collect();
+        let wanted: Vec<&[u8]> =
+            lines.split_inclusive(|byte| *byte == b'\n').filter(|line| self.is_wanted(line)).collect();
         let skipped = self.options.tail_lines.map_or(0, |tail| start_of_tail(&wanted, tail));
         self.given(wanted.get(skipped..).unwrap_or_default())
     }
@@ -103,7 +104,8 @@ impl Reader {
     /// What came since.
     pub fn next(&mut self, content: &[u8]) -> Vec<u8> {
         let lines = self.whole_lines(content);
-        let wanted: Vec<&[u8]> = lines.split_inclusive(|byte| *byte == b'\n').filter(|line| self.is_wanted(line)).collect();
+        let wanted: Vec<&[u8]> =
+            lines.split_inclusive(|byte| *byte == b'\n').filter(|line| self.is_wanted(line)).collect();
         self.given(&wanted)
     }
 

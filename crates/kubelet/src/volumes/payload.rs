@@ -25,7 +25,7 @@ pub enum Error {
     Downward {
         path: String,
         #[source]
-        source: downward::Error,
+        source: Box<downward::Error>,
     },
 }
 
@@ -112,7 +112,7 @@ pub fn downward(
     node: Allocatable,
 ) -> Result<Payload, Error> {
     let one = |item: &DownwardAPIVolumeFile| {
-        let failed = |source| Error::Downward { path: item.path.clone(), source };
+        let failed = |error| Error::Downward { path: item.path.clone(), source: Box::new(error) };
         let text = match (&item.field_ref, &item.resource_field_ref) {
             (Some(field), None) => downward::field(pod, &field.field_path).map_err(failed)?,
             (None, Some(selector)) => downward::resource(pod, None, selector, node).map_err(failed)?,

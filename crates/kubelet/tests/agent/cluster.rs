@@ -12,7 +12,8 @@ use futures::TryStreamExt as _;
 use identity::{Authority, Subject};
 use k8s_openapi::api::core::v1::{ContainerStatus, Event, Pod, PodStatus};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{DeleteParams, PostParams, WatchEvent, WatchParams};
+use kube::api::{DeleteParams, ListParams, PostParams, WatchEvent, WatchParams};
+use kube::config::KubeConfigOptions;
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Api, Client, CustomResourceExt as _};
 use kubelet::{Capacity, CniOptions, Options, Serving};
@@ -26,12 +27,13 @@ pub const NODE: &str = "node1";
 const HOUR: Duration = Duration::from_hours(1);
 const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
+type Running = (oneshot::Sender<()>, JoinHandle<Result<(), kubelet::Error>>);
+
 pub struct Cluster {
     pub client: Client,
     pub node: Node,
-    _server: ApiServer,
-    authority: Authority,
-    agent: Option<(oneshot::Sender<()>, JoinHandle<Result<(), kubelet::Error>>)>,
+    server: ApiServer,
+    agent: Option<Running>,
 }
 
 impl Cluster {
@@ -51,8 +53,7 @@ impl Cluster {
         fs::create_dir_all(node.state.join("net.d")).unwrap();
         let options = apiserver::Options { data: Some(data.clone()), ..apiserver::Options::default() };
         let server = ApiServer::start(options).await.unwrap();
-        let authority = Authority::load_or_generate(&data, "ca", HOUR).unwrap();
-        Self { client: server.client("default"), node, _server: server, authority, agent: None }
+        Self { client: server.client("default"), node, server, agent: None }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -67,41 +68,22 @@ impl Cluster {
     }
 
     pub fn start_agent(&mut self) {
-        let subject =
-            Subject { common_name: NODE.to_owned(), addresses: vec![LOCAL], ..Subject::default() };
-        let identity = self.authority.issue(&subject, HOUR).unwrap();
-        let options = Options {
-            name: NODE.to_owned(),
-            client: self.client.clone(),
-            addresses: vec![LOCAL],
-            labels: BTreeMap::from([("zone".to_owned(), "a".to_owned())]),
-            taints: Vec::new(),
-            capacity: Capacity { cores: 2, memory: 4 << 30, pods: 110, ephemeral_storage: 10 << 30 },
-            runtime: self.node.options(),
-            state: self.path("kubelet"),
-            run: self.path("volatile"),
-            cni: CniOptions {
-                conf_dir: self.path("net.d"),
-                plugin_dirs: vec!["/usr/lib/cni".into()],
-                journal: self.path("journal"),
-                netns_dir: self.path("netns"),
-            },
-            serving: Serving {
-                address: (LOCAL, 0).into(),
-                certificate: identity.certificate,
-                key: identity.key,
-                client_ca: self.authority.certificate().to_owned(),
-            },
-            api_server: ("127.0.0.1".to_owned(), 6443),
-            cluster_dns: None,
-            heartbeat: Duration::from_millis(500),
-        };
+        let options = options(&self.node, self.client.clone());
         let (stop, stopped) = oneshot::channel();
         let agent = tokio::spawn(kubelet::run(options, async {
             // Whoever forgets to stop it ends the test with it.
             let _ = stopped.await;
         }));
         self.agent = Some((stop, agent));
+    }
+
+    /// Serves the API to other processes; its administrator's kubeconfig.
+    pub async fn serve(&self) -> PathBuf {
+        let listening = self.server.listen((LOCAL, 0).into()).await.unwrap();
+        let path = self.path("kubeconfig");
+        fs::write(&path, &listening.kubeconfig).unwrap();
+        tokio::spawn(listening.run(std::future::pending()));
+        path
     }
 
     /// Ends the agent; its pods go on.
@@ -130,14 +112,13 @@ impl Cluster {
             *last.lock().unwrap() = pod.cloned();
             pod.is_some_and(&holds)
         };
-        match tokio::time::timeout(LONG, await_condition(self.pods(), name, condition)).await {
-            Ok(found) => found.unwrap().unwrap(),
-            Err(_) => {
-                let events = self.events(name).await;
-                let last = last.into_inner().unwrap().map(|pod| serde_json::to_string_pretty(&pod.status).unwrap());
-                panic!("pod {name} never was: {what}; its status is {}; its events are {events:#?}", last.unwrap_or_default())
-            }
+        if let Ok(found) = tokio::time::timeout(LONG, await_condition(self.pods(), name, condition)).await {
+            return found.unwrap().unwrap();
         }
+        let events = self.events(name).await;
+        let last = last.into_inner().unwrap().map(|pod| serde_json::to_string_pretty(&pod.status).unwrap());
+        let last = last.unwrap_or_default();
+        panic!("pod {name} never was: {what}; its status is {last}; its events are {events:#?}")
     }
 
     pub async fn running(&self, name: &str) -> Pod {
@@ -153,16 +134,26 @@ impl Cluster {
 
     pub async fn gone(&self, pod: &Pod) {
         let name = pod.metadata.name.clone().unwrap();
-        let gone = await_condition(self.pods(), &name, conditions::is_deleted(pod.metadata.uid.as_deref().unwrap()));
+        let gone =
+            await_condition(self.pods(), &name, conditions::is_deleted(pod.metadata.uid.as_deref().unwrap()));
         if tokio::time::timeout(LONG, gone).await.is_err() {
             let pod = self.pods().get_opt(&name).await;
             panic!("pod {name} is deleted; events: {:#?}; pod: {pod:#?}", self.events(&name).await);
         }
         // The API forgets a pod that is done before the node has.
         let uid = pod.metadata.uid.clone().unwrap();
-        let traces = ["state/containers", "state/logs", "kubelet/pods", "kubelet/files", "volatile/sandboxes", "netns"];
+        let traces = [
+            "state/containers",
+            "state/logs",
+            "kubelet/pods",
+            "kubelet/files",
+            "volatile/sandboxes",
+            "netns",
+        ];
         eventually(&format!("nothing is left of pod {name}"), || {
-            let files = traces.iter().flat_map(|place| fs::read_dir(self.path(place)).into_iter().flatten().flatten());
+            let files = traces
+                .iter()
+                .flat_map(|place| fs::read_dir(self.path(place)).into_iter().flatten().flatten());
             !files.map(|file| file.file_name().into_string().unwrap()).any(|file| file.contains(&uid))
         })
         .await;
@@ -171,7 +162,7 @@ impl Cluster {
     /// Reasons and messages of the pod's events.
     pub async fn events(&self, pod: &str) -> Vec<String> {
         let events: Api<Event> = Api::default_namespaced(self.client.clone());
-        let all = events.list(&Default::default()).await.unwrap();
+        let all = events.list(&ListParams::default()).await.unwrap();
         let own = all.items.into_iter().filter(|event| event.involved_object.name.as_deref() == Some(pod));
         own.map(|event| format!("{}: {}", event.reason.unwrap(), event.message.unwrap())).collect()
     }
@@ -183,7 +174,8 @@ impl Cluster {
             let mut watch = Box::pin(events.watch(&WatchParams::default(), "0").await.unwrap());
             while let Some(event) = watch.try_next().await.unwrap() {
                 let (WatchEvent::Added(event) | WatchEvent::Modified(event)) = event else { continue };
-                let text = format!("{}: {}", event.reason.unwrap_or_default(), event.message.unwrap_or_default());
+                let text =
+                    format!("{}: {}", event.reason.unwrap_or_default(), event.message.unwrap_or_default());
                 let is_it = event.involved_object.name.as_deref() == Some(pod);
                 if is_it && words.iter().all(|word| text.contains(word)) {
                     return;
@@ -191,9 +183,8 @@ impl Cluster {
             }
             panic!("the watch of events ended");
         };
-        if tokio::time::timeout(LONG, found).await.is_err() {
-            panic!("no event with {words:?}: {:#?}", self.events(pod).await);
-        }
+        let found = tokio::time::timeout(LONG, found).await;
+        assert!(found.is_ok(), "no event with {words:?}: {:#?}", self.events(pod).await);
     }
 
     /// Teaches the API what networks are.
@@ -222,6 +213,63 @@ impl Cluster {
         let names = files.map(|file| file.file_name().into_string().unwrap());
         names.filter(|name| name.parse::<IpAddr>().is_ok()).collect()
     }
+}
+
+/// How the agent of a node is set up.
+fn options(node: &Node, client: Client) -> Options {
+    let path = |name: &str| node.state.join(name);
+    let authority = Authority::load_or_generate(&path("apiserver"), "ca", HOUR).unwrap();
+    let subject = Subject { common_name: NODE.to_owned(), addresses: vec![LOCAL], ..Subject::default() };
+    let identity = authority.issue(&subject, HOUR).unwrap();
+    Options {
+        name: NODE.to_owned(),
+        client,
+        addresses: vec![LOCAL],
+        labels: BTreeMap::from([("zone".to_owned(), "a".to_owned())]),
+        taints: Vec::new(),
+        capacity: Capacity { cores: 2, memory: 4 << 30, pods: 110, ephemeral_storage: 10 << 30 },
+        runtime: node.options(),
+        state: path("kubelet"),
+        run: path("volatile"),
+        cni: CniOptions {
+            conf_dir: path("net.d"),
+            plugin_dirs: vec!["/usr/lib/cni".into()],
+            journal: path("journal"),
+            netns_dir: path("netns"),
+        },
+        serving: Serving {
+            address: (LOCAL, 0).into(),
+            certificate: identity.certificate,
+            key: identity.key,
+            client_ca: authority.certificate().to_owned(),
+        },
+        api_server: ("127.0.0.1".to_owned(), 6443),
+        cluster_dns: None,
+        heartbeat: Duration::from_millis(500),
+    }
+}
+
+const KUBECONFIG: &str = "GODWIT_TEST_KUBECONFIG";
+
+/// An agent in a process of its own, which can be killed.
+pub fn agent_process(kubeconfig: &Path) -> std::process::Child {
+    let this = std::env::current_exe().unwrap();
+    let arguments = ["become_the_agent", "--exact", "--ignored", "--nocapture"];
+    let mut command = Command::new(this);
+    command.args(arguments).env(KUBECONFIG, kubeconfig).stdout(std::process::Stdio::null()).spawn().unwrap()
+}
+
+/// What such a process does.
+pub fn become_the_agent() {
+    let kubeconfig = fs::read(std::env::var_os(KUBECONFIG).expect("a test starts it")).unwrap();
+    let node = Node { state: "/run/node".into(), cgroup: std::env::var("GODWIT_TEST_INSIDE").unwrap() };
+    tokio::runtime::Runtime::new().unwrap().block_on(async {
+        let kubeconfig = serde_json::from_slice(&kubeconfig).unwrap();
+        let config =
+            kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+        let options = options(&node, Client::try_from(config).unwrap());
+        kubelet::run(options, std::future::pending()).await.unwrap();
+    });
 }
 
 fn bridge(name: &str, subnet: &str, ipam: &Path) -> Value {
@@ -257,7 +305,11 @@ pub fn phase(pod: &Pod) -> String {
 
 pub fn condition(pod: &Pod, name: &str) -> String {
     let conditions = status(pod).conditions.unwrap_or_default();
-    conditions.into_iter().find(|condition| condition.type_ == name).map(|condition| condition.status).unwrap_or_default()
+    conditions
+        .into_iter()
+        .find(|condition| condition.type_ == name)
+        .map(|condition| condition.status)
+        .unwrap_or_default()
 }
 
 pub fn is_ready(pod: &Pod) -> bool {
@@ -267,8 +319,8 @@ pub fn is_ready(pod: &Pod) -> bool {
 /// The status of its container `main`, or of an init container.
 pub fn container(pod: &Pod, name: &str) -> ContainerStatus {
     let status = status(pod);
-    let all = status.init_container_statuses.into_iter().chain(status.container_statuses).flatten();
-    all.filter(|status| status.name == name).last().unwrap_or_default()
+    let mut all = status.init_container_statuses.into_iter().chain(status.container_statuses).flatten();
+    all.rfind(|status| status.name == name).unwrap_or_default()
 }
 
 pub fn waiting(pod: &Pod, name: &str) -> String {

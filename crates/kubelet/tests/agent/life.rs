@@ -1,6 +1,8 @@
 //! Pods from their start to their end.
 
-use kube::api::DeleteParams;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::{DeleteParams, LogParams, PostParams};
 use serde_json::json;
 
 use crate::cluster::{Cluster, condition, container, phase, run, script, sleeper, status, waiting};
@@ -75,14 +77,16 @@ fn a_container_that_fails_again_and_again_waits() {
     isolated("life::a_container_that_fails_again_and_again_waits", |node| async {
         let cluster = Cluster::start(node).await;
         cluster.create(script("flaky", "exit 1")).await;
-        let pod =
-            cluster.pod("flaky", "waiting for its next start", |pod| waiting(pod, "main") == "CrashLoopBackOff").await;
+        let pod = cluster
+            .pod("flaky", "waiting for its next start", |pod| waiting(pod, "main") == "CrashLoopBackOff")
+            .await;
         let main = container(&pod, "main");
         assert_eq!(main.restart_count, 1, "the first restart is at once");
         assert_eq!(main.last_state.unwrap().terminated.unwrap().exit_code, 1);
         assert_eq!(phase(&pod), "Running");
         cluster.event("flaky", &["BackOff", "main"]).await;
-        let pod = cluster.pod("flaky", "started again", |pod| container(pod, "main").restart_count == 2).await;
+        let pod =
+            cluster.pod("flaky", "started again", |pod| container(pod, "main").restart_count == 2).await;
         let ended = container(&pod, "main").last_state.and_then(|state| state.terminated);
         assert!(ended.is_some_and(|ended| ended.exit_code == 1));
         cluster.delete("flaky", &DeleteParams::default()).await;
@@ -93,7 +97,10 @@ fn a_container_that_fails_again_and_again_waits() {
 fn a_deleted_pod_ends_in_peace() {
     isolated("life::a_deleted_pod_ends_in_peace", |node| async {
         let cluster = Cluster::start(node).await;
-        let mut pod = script("app", "trap 'sleep 1; echo done > /mark/done; exit 0' TERM; while :; do sleep 1000 & wait; done");
+        let mut pod = script(
+            "app",
+            "trap 'sleep 1; echo done > /mark/done; exit 0' TERM; while :; do sleep 1000 & wait; done",
+        );
         let mark = cluster.path("mark");
         std::fs::create_dir_all(&mark).unwrap();
         pod["spec"]["volumes"] = json!([{ "name": "mark", "hostPath": { "path": mark } }]);
@@ -127,7 +134,10 @@ fn a_pod_that_vanished_is_ended_too() {
         let netns = cluster.path("netns").join(pod.metadata.uid.unwrap());
         eventually("its network is gone", || !netns.exists() && cluster.leases("pods").is_empty()).await;
         let logs = cluster.path("state/logs");
-        eventually("its logs are gone", || std::fs::read_dir(&logs).is_ok_and(|mut files| files.next().is_none())).await;
+        eventually("its logs are gone", || {
+            std::fs::read_dir(&logs).is_ok_and(|mut files| files.next().is_none())
+        })
+        .await;
     });
 }
 
@@ -138,10 +148,14 @@ fn an_unknown_image_is_waited_for() {
         let mut pod = sleeper("app");
         pod["spec"]["containers"][0]["image"] = json!("shop/app:1");
         cluster.create(pod).await;
-        let pod = cluster.pod("app", "waiting for its image", |pod| waiting(pod, "main") == "ErrImageNeverPull").await;
+        let pod = cluster
+            .pod("app", "waiting for its image", |pod| waiting(pod, "main") == "ErrImageNeverPull")
+            .await;
         assert_eq!(phase(&pod), "Pending");
         cluster.event("app", &["Failed", "shop/app:1"]).await;
-        kubelet::images::Images::at(cluster.path("images")).register("shop/app:1", std::path::Path::new("/")).unwrap();
+        kubelet::images::Images::at(cluster.path("images"))
+            .register("shop/app:1", std::path::Path::new("/"))
+            .unwrap();
         let pod = cluster.running("app").await;
         assert_eq!(container(&pod, "main").restart_count, 0);
         cluster.delete("app", &DeleteParams::default()).await;
@@ -160,5 +174,46 @@ fn a_pod_on_the_nodes_network_has_the_nodes_address() {
         assert!(cluster.leases("pods").is_empty());
         assert!(!run("ip", &["link"]).contains("veth"), "nothing was made for it");
         cluster.delete("app", &DeleteParams::default()).await;
+    });
+}
+
+#[test]
+fn a_container_has_what_its_pod_promises() {
+    isolated("life::a_container_has_what_its_pod_promises", |node| async {
+        let cluster = Cluster::start(node).await;
+        let text = "env | sort; cat /etc/hosts /etc/hostname /config/greeting; test -s $TOKEN && echo token";
+        let mut pod = script("job", text);
+        pod["spec"]["restartPolicy"] = json!("Never");
+        pod["spec"]["containers"][0]["env"] = json!([
+            { "name": "IP", "valueFrom": { "fieldRef": { "fieldPath": "status.podIP" } } },
+            { "name": "NODE", "valueFrom": { "fieldRef": { "fieldPath": "spec.nodeName" } } },
+            { "name": "WHERE", "value": "$(IP) on $(NODE)" },
+            { "name": "TOKEN", "value": "/token/token" },
+        ]);
+        pod["spec"]["volumes"] = json!([
+            { "name": "config", "configMap": { "name": "greetings" } },
+            { "name": "token", "projected": { "sources": [{ "serviceAccountToken": { "path": "token" } }] } },
+        ]);
+        pod["spec"]["containers"][0]["volumeMounts"] =
+            json!([{ "name": "config", "mountPath": "/config" }, { "name": "token", "mountPath": "/token" }]);
+        cluster.create(pod).await;
+        cluster.event("job", &["FailedMount", "greetings"]).await;
+        let map = json!({ "metadata": { "name": "greetings" }, "data": { "greeting": "hello\n" } });
+        let maps: Api<ConfigMap> = Api::default_namespaced(cluster.client.clone());
+        maps.create(&PostParams::default(), &serde_json::from_value(map).unwrap()).await.unwrap();
+        let pod = cluster.pod("job", "succeeded", |pod| phase(pod) == "Succeeded").await;
+        let log = cluster.pods().logs("job", &LogParams::default()).await.unwrap();
+        let ip = status(&pod).pod_ip.unwrap();
+        for line in [
+            format!("WHERE={ip} on node1"),
+            "KUBERNETES_SERVICE_HOST=127.0.0.1".to_owned(),
+            format!("{ip}\tjob"),
+            "job".to_owned(),
+            "hello".to_owned(),
+            "token".to_owned(),
+        ] {
+            assert!(log.lines().any(|known| known == line), "{line:?} is not in:\n{log}");
+        }
+        cluster.delete("job", &DeleteParams::default()).await;
     });
 }

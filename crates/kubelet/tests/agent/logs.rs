@@ -28,7 +28,10 @@ fn a_log_is_read_and_followed() {
     isolated("logs::a_log_is_read_and_followed", |node| async {
         let cluster = Cluster::start(node).await;
         let mark = cluster.path("kubelet/go-on");
-        let text = format!("echo one; echo two >&2; until [ -e {} ]; do sleep 0.1; done; echo three", mark.display());
+        let text = format!(
+            "echo one; echo two >&2; until [ -e {} ]; do sleep 0.1; done; echo three",
+            mark.display()
+        );
         let mut pod = script("job", &text);
         pod["spec"]["restartPolicy"] = json!("Never");
         // The node's root is the image's: what the node makes in /run the container does not see, but this it does.
@@ -42,7 +45,8 @@ fn a_log_is_read_and_followed() {
 
         let following = cluster.pods().log_stream("job", &follow).await.unwrap().lines();
         std::fs::write(mark, "").unwrap();
-        let all: Vec<String> = tokio::time::timeout(LONG, following.try_collect()).await.expect("it ends").unwrap();
+        let all: Vec<String> =
+            tokio::time::timeout(LONG, following.try_collect()).await.expect("it ends").unwrap();
         assert_eq!(all, ["one", "two", "three"], "a log that is followed ends with its container");
         let tail = LogParams { tail_lines: Some(1), ..LogParams::default() };
         assert_eq!(cluster.pods().logs("job", &tail).await.unwrap(), "three\n");
@@ -75,10 +79,15 @@ fn nobody_reads_without_a_certificate() {
         let port = |node: Option<&k8s_openapi::api::core::v1::Node>| {
             Some(node?.status.as_ref()?.daemon_endpoints.as_ref()?.kubelet_endpoint.as_ref()?.port)
         };
-        let known = kube::runtime::wait::await_condition(nodes, crate::cluster::NODE, |node: Option<&_>| port(node).is_some());
+        let known = kube::runtime::wait::await_condition(nodes, crate::cluster::NODE, |node: Option<&_>| {
+            port(node).is_some()
+        });
         let node = tokio::time::timeout(LONG, known).await.unwrap().unwrap();
         let url = format!("https://127.0.0.1:{}/pods", port(node.as_ref()).unwrap());
-        let curl = std::process::Command::new("curl").args(["--insecure", "--silent", "--show-error", &url]).output().unwrap();
+        let curl = std::process::Command::new("curl")
+            .args(["--insecure", "--silent", "--show-error", &url])
+            .output()
+            .unwrap();
         assert!(!curl.status.success(), "{}", String::from_utf8_lossy(&curl.stdout));
         assert!(curl.stdout.is_empty());
     });

@@ -5,10 +5,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test says what it expects")]
 
+mod cluster;
 #[path = "../runtime/fixture.rs"]
 #[allow(dead_code, reason = "what isolates tests of the runtime isolates these too; not all of it is used")]
 mod fixture;
-mod cluster;
 mod life;
 mod logs;
 mod networks;
@@ -16,14 +16,19 @@ mod node;
 mod probes;
 mod restart;
 
-use std::ffi::OsString;
 use std::path::Path;
 use std::process::{ExitCode, Termination as _};
+
+#[test]
+#[ignore = "not a test: an agent that is killed by a test"]
+fn become_the_agent() {
+    cluster::become_the_agent();
+}
 
 #[test]
 #[ignore = "not a test: the shim of the containers in the tests"]
 fn become_the_shim() {
     let directory = std::env::args_os().next_back().filter(|last| Path::new(last).is_dir());
-    let code = kubelet::shim::run(directory.map(OsString::from));
+    let code = kubelet::shim::run(directory);
     assert!(code.report() == ExitCode::SUCCESS.report(), "the shim failed");
 }

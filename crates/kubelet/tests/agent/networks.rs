@@ -3,17 +3,21 @@
 use api::multus::{NetworkAttachmentDefinition, parse_network_status};
 use api::names::annotations::{NETWORK_STATUS, NETWORKS};
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{DeleteParams, LogParams, Patch, PatchParams};
 use kube::Api;
+use kube::api::{DeleteParams, LogParams, Patch, PatchParams};
 use serde_json::json;
 
 use crate::cluster::{Cluster, condition, phase, run, sleeper, status, waiting};
 use crate::fixture::isolated;
 
 fn networks(pod: &Pod) -> Vec<(String, String, Vec<String>, bool)> {
-    let annotation = pod.metadata.annotations.as_ref().and_then(|annotations| annotations.get(NETWORK_STATUS));
+    let annotation =
+        pod.metadata.annotations.as_ref().and_then(|annotations| annotations.get(NETWORK_STATUS));
     let statuses = parse_network_status(annotation.map_or("", String::as_str)).unwrap();
-    statuses.into_iter().map(|status| (status.name, status.interface.unwrap(), status.ips, status.default)).collect()
+    statuses
+        .into_iter()
+        .map(|status| (status.name, status.interface.unwrap(), status.ips, status.default))
+        .collect()
 }
 
 fn on_networks(name: &str, networks: &str) -> serde_json::Value {
@@ -34,7 +38,8 @@ fn a_pod_on_two_networks_says_so() {
         let cluster = Cluster::start(node).await;
         cluster.define_networks().await;
         cluster.create_network("data", "data0", "10.99.0.0/24").await;
-        let asked = r#"[{"name":"data","interface":"migration0","ips":["10.99.0.77/24"],"mac":"02:00:00:00:00:77"}]"#;
+        let asked =
+            r#"[{"name":"data","interface":"migration0","ips":["10.99.0.77/24"],"mac":"02:00:00:00:00:77"}]"#;
         cluster.create(on_networks("vm", asked)).await;
         let pod = cluster.running("vm").await;
         let own = status(&pod).pod_ip.unwrap();
@@ -80,7 +85,12 @@ fn a_plugin_that_fails_is_named_and_tried_again() {
         cluster.create(on_networks("first", "small")).await;
         cluster.running("first").await;
         cluster.create(on_networks("second", "small")).await;
-        cluster.event("second", &["FailedCreatePodSandBox", "default/small", "CNI plugin bridge", "no IP addresses"]).await;
+        cluster
+            .event(
+                "second",
+                &["FailedCreatePodSandBox", "default/small", "CNI plugin bridge", "no IP addresses"],
+            )
+            .await;
         assert_eq!(cluster.leases("pods").len(), 1, "half of the second is undone");
         // The address is free again: the second gets it by itself.
         cluster.delete("first", &DeleteParams::default()).await;
@@ -116,12 +126,16 @@ fn what_a_pod_got_is_in_its_files_when_it_starts() {
         let cluster = Cluster::start(node).await;
         let mut pod = sleeper("vm");
         pod["metadata"]["annotations"] = json!({ "colour": "red" });
-        pod["spec"]["containers"][0]["command"] = json!(["/bin/sh", "-c",
+        pod["spec"]["containers"][0]["command"] = json!([
+            "/bin/sh",
+            "-c",
             "grep -q network-status /podinfo/annotations && echo networks are there; trap 'exit 0' TERM
-             until grep blue /podinfo/annotations; do sleep 0.1; done; while :; do sleep 1000 & wait; done"]);
+             until grep blue /podinfo/annotations; do sleep 0.1; done; while :; do sleep 1000 & wait; done"
+        ]);
         pod["spec"]["volumes"] = json!([{ "name": "podinfo", "downwardAPI": { "items": [
             { "path": "annotations", "fieldRef": { "fieldPath": "metadata.annotations" } }] } }]);
-        pod["spec"]["containers"][0]["volumeMounts"] = json!([{ "name": "podinfo", "mountPath": "/podinfo" }]);
+        pod["spec"]["containers"][0]["volumeMounts"] =
+            json!([{ "name": "podinfo", "mountPath": "/podinfo" }]);
         cluster.create(pod).await;
         cluster.running("vm").await;
         let patch = json!({ "metadata": { "annotations": { "colour": "blue" } } });

@@ -18,7 +18,11 @@ fn ready(node: &Node) -> (String, String, String) {
 
 async fn wait(nodes: &Api<Node>, what: &str, holds: impl Fn(&Node) -> bool) -> Node {
     let waiting = await_condition(nodes.clone(), NODE, |node: Option<&Node>| node.is_some_and(&holds));
-    tokio::time::timeout(LONG, waiting).await.unwrap_or_else(|_| panic!("the node never was: {what}")).unwrap().unwrap()
+    tokio::time::timeout(LONG, waiting)
+        .await
+        .unwrap_or_else(|_| panic!("the node never was: {what}"))
+        .unwrap()
+        .unwrap()
 }
 
 #[test]
@@ -78,6 +82,7 @@ fn what_others_say_of_a_node_stays() {
         nodes.patch_status(NODE, &PatchParams::default(), &Patch::Strategic(lost)).await.unwrap();
         let node = wait(&nodes, "ready once more", |node| ready(node).0 == "True").await;
         nodes.delete(NODE, &DeleteParams::default()).await.unwrap();
-        wait(&nodes, "there again", |new| new.metadata.uid != node.metadata.uid && ready(new).0 == "True").await;
+        wait(&nodes, "there again", |new| new.metadata.uid != node.metadata.uid && ready(new).0 == "True")
+            .await;
     });
 }

@@ -12,10 +12,11 @@ fn a_pod_is_ready_when_it_says_so() {
         let cluster = Cluster::start(node).await;
         let text = "trap 'exit 0' TERM; sleep 2; touch /tmp/ready; sleep 3; rm /tmp/ready; while :; do sleep 1000 & wait; done";
         let mut pod = script("app", text);
-        pod["spec"]["containers"][0]["readinessProbe"] =
-            json!({ "exec": { "command": ["test", "-e", "/tmp/ready"] }, "periodSeconds": 1, "failureThreshold": 1 });
+        pod["spec"]["containers"][0]["readinessProbe"] = json!({ "exec": { "command": ["test", "-e", "/tmp/ready"] }, "periodSeconds": 1, "failureThreshold": 1 });
         cluster.create(pod).await;
-        let pod = cluster.pod("app", "running and not ready", |pod| phase(pod) == "Running" && !is_ready(pod)).await;
+        let pod = cluster
+            .pod("app", "running and not ready", |pod| phase(pod) == "Running" && !is_ready(pod))
+            .await;
         assert!(!container(&pod, "main").ready);
         cluster.running("app").await;
         cluster.pod("app", "not ready again", |pod| phase(pod) == "Running" && !is_ready(pod)).await;
@@ -30,7 +31,8 @@ fn a_container_that_is_dead_is_started_again() {
         let cluster = Cluster::start(node).await;
         let mut pod = sleeper("app");
         // It listens only the second time.
-        pod["spec"]["containers"][0]["livenessProbe"] = json!({ "tcpSocket": { "port": 81 }, "periodSeconds": 1, "failureThreshold": 2 });
+        pod["spec"]["containers"][0]["livenessProbe"] =
+            json!({ "tcpSocket": { "port": 81 }, "periodSeconds": 1, "failureThreshold": 2 });
         cluster.create(pod).await;
         let pod = cluster.pod("app", "started again", |pod| container(pod, "main").restart_count >= 1).await;
         let last = container(&pod, "main").last_state.unwrap().terminated.unwrap();
@@ -54,7 +56,8 @@ fn a_web_server_is_asked_once_it_has_started() {
         pod["spec"]["containers"][0]["startupProbe"] = probe.clone();
         pod["spec"]["containers"][0]["readinessProbe"] = probe;
         cluster.create(pod).await;
-        let pod = cluster.pod("web", "not started", |pod| container(pod, "main").started == Some(false)).await;
+        let pod =
+            cluster.pod("web", "not started", |pod| container(pod, "main").started == Some(false)).await;
         assert!(!is_ready(&pod));
         let pod = cluster.running("web").await;
         assert_eq!(container(&pod, "main").started, Some(true));

@@ -1,12 +1,13 @@
 //! The agent dies and comes back, and so does the node.
 
 use std::fs;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, ListParams};
 use serde_json::json;
 
-use crate::cluster::{Cluster, container, phase, run, script, sleeper, status};
+use crate::cluster::{Cluster, agent_process, container, phase, run, script, sleeper, status};
 use crate::fixture::{eventually, isolated};
 use kubelet::runtime::{ContainerId, Runtime, State};
 
@@ -91,10 +92,20 @@ fn pods_come_back_after_a_power_cut() {
         // What a restart of the node takes: every process, and what is in memory.
         let uid = before.metadata.uid.clone().unwrap();
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
-        run("sh", &["-c", "kill -9 $(ls /proc | grep -E '^[0-9]+$' | grep -vx -e 1 -e $$ -e $PPID) 2>/dev/null; true"]);
+        run(
+            "sh",
+            &[
+                "-c",
+                "kill -9 $(ls /proc | grep -E '^[0-9]+$' | grep -vx -e 1 -e $$ -e $PPID) 2>/dev/null; true",
+            ],
+        );
         let netns = cluster.path("netns").join(&uid);
         run("umount", &[netns.to_str().unwrap()]);
-        for place in mounts.lines().filter_map(|line| line.split(' ').nth(4)).filter(|place| place.contains("/run/node/state")) {
+        for place in mounts
+            .lines()
+            .filter_map(|line| line.split(' ').nth(4))
+            .filter(|place| place.contains("/run/node/state"))
+        {
             run("umount", &["--lazy", place]);
         }
         for place in ["netns", "volatile", "run"] {
@@ -103,12 +114,58 @@ fn pods_come_back_after_a_power_cut() {
         run("ip", &["link", "delete", "pods0"]);
         cluster.start_agent();
         let after = cluster
-            .pod("app", "running again", |pod| container(pod, "main").restart_count == 1 && phase(pod) == "Running")
+            .pod("app", "running again", |pod| {
+                container(pod, "main").restart_count == 1 && phase(pod) == "Running"
+            })
             .await;
         let last = container(&after, "main").last_state.unwrap().terminated.unwrap();
         assert_eq!(last.reason.as_deref(), Some("ContainerStatusUnknown"));
         assert_eq!(container(&after, "init").restart_count, 1, "a new sandbox is initialised anew");
         assert_eq!(cluster.leases("pods").len(), 1, "the old address went back");
         cluster.delete("app", &DeleteParams::default()).await;
+    });
+}
+
+/// Whenever the agent dies, the next one makes of it what was wanted, and in the end nothing is left.
+#[test]
+fn an_agent_may_die_at_any_moment() {
+    isolated("restart::an_agent_may_die_at_any_moment", |node| async {
+        let cluster = Cluster::without_network(node).await;
+        cluster.write_network();
+        let kubeconfig = cluster.serve().await;
+        let names: Vec<String> = (0..3).map(|n| format!("app{n}")).collect();
+        for name in &names {
+            cluster.create(sleeper(name)).await;
+        }
+        let die_often = || async {
+            for round in 1..8 {
+                let mut agent = agent_process(&kubeconfig);
+                // Not to wait for something, but to come at another moment each time.
+                tokio::time::sleep(Duration::from_millis(100 + round * 61)).await;
+                agent.kill().unwrap();
+                agent.wait().unwrap();
+            }
+            agent_process(&kubeconfig)
+        };
+        let mut agent = die_often().await;
+        for name in &names {
+            let pod = cluster.running(name).await;
+            assert_eq!(container(&pod, "main").restart_count, 0, "no container was started twice");
+        }
+        assert_eq!(cluster.leases("pods").len(), names.len());
+        for name in &names {
+            cluster.pods().delete(name, &DeleteParams::default()).await.unwrap();
+        }
+        agent.kill().unwrap();
+        agent.wait().unwrap();
+        agent = die_often().await;
+        for pod in cluster.pods().list(&ListParams::default()).await.unwrap() {
+            cluster.gone(&pod).await;
+        }
+        eventually("all addresses are free", || cluster.leases("pods").is_empty()).await;
+        let traces = cluster.path("state/containers");
+        eventually("nothing is left", || fs::read_dir(&traces).unwrap().next().is_none()).await;
+        agent.kill().unwrap();
+        agent.wait().unwrap();
     });
 }

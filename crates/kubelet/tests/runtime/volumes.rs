@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use apiserver::{ApiServer, Options};
 use k8s_openapi::api::core::v1::Pod;
@@ -74,8 +74,9 @@ fn uid(pod: &Pod) -> &str {
     pod.metadata.uid.as_deref().unwrap()
 }
 
-fn text(path: PathBuf) -> String {
-    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+fn text(path: impl AsRef<Path>) -> String {
+    let path = path.as_ref();
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 fn whole(error: &(dyn std::error::Error + 'static)) -> String {
@@ -302,6 +303,6 @@ fn a_container_uses_its_volumes() {
         assert_eq!(runtime.wait(&watcher.id).await.unwrap().code, 0);
         runtime.remove(&watcher.id).await.unwrap();
         cluster.volumes.teardown(uid(&pod)).unwrap();
-        eventually("nothing is mounted", || !text("/proc/self/mountinfo".into()).contains("/run/node")).await;
+        eventually("nothing is mounted", || !text("/proc/self/mountinfo").contains("/run/node")).await;
     });
 }

@@ -58,8 +58,9 @@ async fn a_definition_that_does_not_exist_is_named_and_the_pod_starts_when_it_is
     let status: serde_json::Value = serde_json::from_str(&status).expect("network-status is JSON");
     let entry = status.as_array().unwrap().iter().find(|entry| entry["name"] == "elsewhere/absent").expect("the network");
     assert_eq!(entry["interface"], "net5");
-    assert_eq!(entry["ips"][0], "192.0.2.1");
-    assert!(lab.shell("waiting", "ip -br address show net5").contains("192.0.2.1"));
+    // The first of the range is the gateway, to host-local.
+    assert_eq!(entry["ips"][0], "192.0.2.2");
+    assert!(lab.shell("waiting", "ip -br address show net5").contains("192.0.2.2"));
 }
 
 #[tokio::test]
@@ -68,7 +69,7 @@ async fn a_plugin_that_fails_is_quoted_and_the_pod_starts_when_it_works() {
     // A wrapper around the real plugin, with a fault that can be mended.
     lab.shell(
         "node-1",
-        "mkdir -p /opt/cni/bin && cat > /opt/cni/bin/moody && chmod +x /opt/cni/bin/moody <<'PLUGIN'
+        "mkdir -p /opt/cni/bin && cat > /opt/cni/bin/moody <<'PLUGIN'
 #!/bin/sh
 if [ \"$CNI_COMMAND\" = ADD ] && [ ! -e /run/mended ]; then
   echo '{\"cniVersion\":\"1.0.0\",\"code\":100,\"msg\":\"the cable is not plugged in\"}'

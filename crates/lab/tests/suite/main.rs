@@ -5,5 +5,6 @@ mod attachments;
 mod chaos;
 mod commands;
 mod drain;
+mod join;
 mod migration_network;
 mod rates;

@@ -45,7 +45,7 @@ pub struct Place<I> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Strategy {
+pub struct Limits {
     /// Old pods are replaced; otherwise someone must delete them.
     pub rolls: bool,
     pub max_unavailable: usize,
@@ -67,15 +67,15 @@ impl<I> Default for Plan<I> {
     }
 }
 
-pub fn plan<I: Copy + PartialEq>(places: &[Place<I>], strategy: Strategy) -> Plan<I> {
+pub fn plan<I: Copy + PartialEq>(places: &[Place<I>], limits: Limits) -> Plan<I> {
     let mut plan = Plan::default();
     for place in places {
-        keep_one(place, strategy, &mut plan);
+        keep_one(place, limits, &mut plan);
     }
-    if strategy.rolls && strategy.max_surge > 0 {
-        roll_by_surge(places, strategy.max_surge, &mut plan);
-    } else if strategy.rolls {
-        roll_in_place(places, strategy.max_unavailable, &mut plan);
+    if limits.rolls && limits.max_surge > 0 {
+        roll_by_surge(places, limits.max_surge, &mut plan);
+    } else if limits.rolls {
+        roll_in_place(places, limits.max_unavailable, &mut plan);
     }
     plan
 }
@@ -97,7 +97,7 @@ fn standing<I: Copy>(place: &Place<I>) -> Standing<I> {
 }
 
 /// What every node is owed whatever the strategy: one pod where the set may run, none where it may not.
-fn keep_one<I: Copy + PartialEq>(place: &Place<I>, strategy: Strategy, plan: &mut Plan<I>) {
+fn keep_one<I: Copy + PartialEq>(place: &Place<I>, limits: Limits, plan: &mut Plan<I>) {
     let staying = || place.members.iter().filter(|pod| pod.state != State::Leaving);
     if !place.may_stay {
         plan.delete.extend(staying().map(|pod| pod.id));
@@ -112,7 +112,7 @@ fn keep_one<I: Copy + PartialEq>(place: &Place<I>, strategy: Strategy, plan: &mu
     plan.replace.extend(staying().filter(|pod| pod.state == State::Finished).map(|pod| pod.id));
     // Where a surge is allowed an old and a current pod may stand side by side. Elsewhere the one that works stays.
     let Standing { mut old, mut current } = standing(place);
-    if !(strategy.rolls && strategy.max_surge > 0)
+    if !(limits.rolls && limits.max_surge > 0)
         && let (Some(before), Some(now)) = (old, current)
     {
         if now.is_available() || !before.is_available() { old = None } else { current = None }

@@ -73,9 +73,7 @@ fn a_start_that_was_cut_off_is_made_again() {
 
 #[test]
 fn without_a_trace_the_api_is_believed() {
-    let status = |state: Value, last: Value| {
-        json!([{ "name": "main", "ready": true, "restartCount": 2, "image": "", "imageID": "", "state": state, "lastState": last }])
-    };
+    let status = |state: Value, last: Value| json!([{ "name": "main", "ready": true, "restartCount": 2, "image": "", "imageID": "", "state": state, "lastState": last }]);
     let end = json!({ "terminated": { "exitCode": 5, "reason": "Error",
         "startedAt": "1970-01-01T00:10:00Z", "finishedAt": "1970-01-01T00:11:00Z" } });
     let running = json!({ "running": { "startedAt": "1970-01-01T00:10:00Z" } });

@@ -29,7 +29,6 @@ fn plan() -> Plan {
         ending: None,
         deadline: None,
         settled: None,
-        host_network: false,
     }
 }
 
@@ -60,7 +59,8 @@ fn ended(code: i32, finished: i64) -> Container {
 }
 
 fn with(mut seen: Seen, containers: &[(&str, Container)]) -> Seen {
-    seen.containers.extend(containers.iter().map(|(name, container)| ((*name).to_owned(), container.clone())));
+    seen.containers
+        .extend(containers.iter().map(|(name, container)| ((*name).to_owned(), container.clone())));
     seen
 }
 
@@ -152,8 +152,7 @@ fn the_next_start_is_later_each_time() {
 
 #[test]
 fn what_could_not_start_is_tried_again_under_its_own_number() {
-    let refusal =
-        Refusal { reason: "ErrImageNeverPull", message: String::new(), until: at(1_005) };
+    let refusal = Refusal { reason: "ErrImageNeverPull", message: String::new(), until: at(1_005) };
     let refused = Container { attempt: Some(3), run: Run::Refused(refusal), ..Container::default() };
     expect(&plan(), &with(ready(), &[("main", refused.clone())]), &[], Some(1_005));
     assert_eq!(refused.next_attempt(), 3);
@@ -183,7 +182,7 @@ fn a_pod_that_ends_stops_releases_removes_and_says_so() {
     };
     expect(&plan, &with(ready(), &[("main", stopping(990, false))]), &[], Some(1_020));
     let kill = Action::Kill { container: "main".to_owned() };
-    expect(&plan, &with(ready(), &[("main", stopping(970, false))]), &[kill.clone()], None);
+    expect(&plan, &with(ready(), &[("main", stopping(970, false))]), std::slice::from_ref(&kill), None);
     expect(&plan, &with(ready(), &[("main", stopping(970, true))]), &[], None);
     let hurried = Plan { grace: Duration::from_secs(5), ..plan.clone() };
     expect(&hurried, &with(ready(), &[("main", stopping(990, false))]), &[kill], None);
@@ -228,7 +227,7 @@ fn outcomes_follow_the_policy() {
     };
     let of = |restart, ending, codes: &[i32]| {
         let main = (0..codes.len()).map(|n| wanted(&format!("c{n}"))).collect();
-        outcome(&Plan { restart, ending, main, ..plan() }, &seen(codes), at(NOW))
+        outcome(&Plan { main, restart, ending, ..plan() }, &seen(codes), at(NOW))
     };
     assert_eq!(of(Restart::Never, None, &[0, 0]), Some(Outcome::Succeeded));
     assert_eq!(of(Restart::Never, None, &[0, 2]), Some(Outcome::Failed));

@@ -112,8 +112,9 @@ impl Sight<'_> {
     fn closed_gates(&self) -> Vec<String> {
         let gates = self.pod.spec.as_ref().and_then(|spec| spec.readiness_gates.as_ref());
         let conditions = || self.known().and_then(|known| known.conditions.as_ref()).into_iter().flatten();
-        let is_open =
-            |name: &String| conditions().any(|condition| condition.type_ == *name && condition.status == "True");
+        let is_open = |name: &String| {
+            conditions().any(|condition| condition.type_ == *name && condition.status == "True")
+        };
         let names = gates.into_iter().flatten().map(|gate| &gate.condition_type);
         names.filter(|name| !is_open(name)).cloned().collect()
     }

@@ -17,7 +17,13 @@ fn exit(code: i32) -> Exit {
 }
 
 fn running() -> Container {
-    Container { attempt: Some(0), run: Run::Running { since: at(600) }, started: true, ready: true, ..Container::default() }
+    Container {
+        attempt: Some(0),
+        run: Run::Running { since: at(600) },
+        started: true,
+        ready: true,
+        ..Container::default()
+    }
 }
 
 fn ended(code: i32) -> Container {
@@ -33,7 +39,8 @@ impl Case {
     fn new(containers: &[(&str, Container)]) -> Self {
         let mut seen = Seen::new(at(0));
         (seen.sandbox, seen.sandbox_since) = (Setup::Ready, Some(at(500)));
-        seen.containers = containers.iter().map(|(name, container)| ((*name).to_owned(), container.clone())).collect();
+        seen.containers =
+            containers.iter().map(|(name, container)| ((*name).to_owned(), container.clone())).collect();
         let pod = json!({
             "metadata": { "name": "p", "namespace": "n", "uid": "u", "generation": 3 },
             "spec": { "containers": [{ "name": "main", "image": "host" }] },
@@ -135,10 +142,14 @@ fn a_container_that_waits_says_for_what() {
 
     assert_eq!(reason(&Case::new(&[]).main()), "ContainerCreating");
     let mut case = Case::new(&[]);
-    case.pod["spec"]["initContainers"] = json!([{ "name": "one", "image": "host" }, { "name": "two", "image": "host" }]);
+    case.pod["spec"]["initContainers"] =
+        json!([{ "name": "one", "image": "host" }, { "name": "two", "image": "host" }]);
     assert_eq!(reason(&case.main()), "PodInitializing");
     let init = case.status().init_container_statuses.unwrap();
-    assert_eq!((reason(&init[0]).as_str(), reason(&init[1]).as_str()), ("ContainerCreating", "PodInitializing"));
+    assert_eq!(
+        (reason(&init[0]).as_str(), reason(&init[1]).as_str()),
+        ("ContainerCreating", "PodInitializing")
+    );
     assert_eq!(case.condition("Initialized"), ("False".into(), "ContainersNotInitialized".into()));
 }
 
@@ -159,7 +170,10 @@ fn a_deadline_is_named() {
     case.pod["spec"]["activeDeadlineSeconds"] = json!(10);
     case.pod["status"] = json!({ "startTime": "1970-01-01T00:00:00Z" });
     let status = case.status();
-    assert_eq!((status.phase.as_deref(), status.reason.as_deref()), (Some("Failed"), Some("DeadlineExceeded")));
+    assert_eq!(
+        (status.phase.as_deref(), status.reason.as_deref()),
+        (Some("Failed"), Some("DeadlineExceeded"))
+    );
 }
 
 #[test]
@@ -179,4 +193,14 @@ fn only_what_changed_is_written() {
     let changed: Vec<&String> = change["status"].as_object().unwrap().keys().collect();
     assert_eq!(changed, ["conditions", "containerStatuses"]);
     assert_eq!(change["status"]["conditions"].as_array().unwrap().len(), 2, "Ready and ContainersReady");
+
+    case.pod["status"] = serde_json::to_value(case.status()).unwrap();
+    case.seen.containers.insert("main".into(), running());
+    let change = patch(&case.pod(), &case.status()).unwrap().unwrap();
+    assert_eq!(
+        change["status"]["conditions"][0]["message"],
+        Value::Null,
+        "what no longer holds is taken back"
+    );
+    assert!(change["status"]["conditions"][0].as_object().unwrap().contains_key("message"));
 }

@@ -37,11 +37,9 @@ impl Worker {
 
     /// Sees to it that the API knows of the networks: the agent may have died before it could say so.
     pub(super) fn annotate(&mut self) {
-        self.status = StatusWrite::Working;
+        self.status = StatusWrite::Working(None);
         let (agent, pod, made) = (self.agent.clone(), self.pod.clone(), self.made.clone());
-        self.tasks.spawn(async move {
-            News::StatusWritten(annotate(&agent, &pod, &made).await.map(Some))
-        });
+        self.tasks.spawn(async move { News::StatusWritten(annotate(&agent, &pod, &made).await.map(Some)) });
     }
 
     pub(super) fn start(&mut self, container: &str) {
@@ -55,7 +53,8 @@ impl Worker {
         // The latest and the one before it can be asked about; what is older goes.
         if let Some(old) = attempt.checked_sub(2) {
             let (runtime, id) = (self.agent.runtime.clone(), self.id(container, old));
-            self.tasks.spawn(async move { News::Tried(runtime.remove(&id).await.map_err(|cause| chain(&cause))) });
+            self.tasks
+                .spawn(async move { News::Tried(runtime.remove(&id).await.map_err(|cause| chain(&cause))) });
         }
     }
 
@@ -143,7 +142,10 @@ impl Worker {
             let Some(probe) = kind.of(&spec).cloned() else { continue };
             if !probe::is_supported(&probe) {
                 let about = self.agent.events.about(&self.pod).container(container);
-                about.warning("Unhealthy", format!("{} probe: this node cannot ask by gRPC; it counts as passed", kind.name()));
+                about.warning(
+                    "Unhealthy",
+                    format!("{} probe: this node cannot ask by gRPC; it counts as passed", kind.name()),
+                );
             }
             let asked = probe::Asked {
                 container: self.id(container, attempt),
@@ -177,19 +179,25 @@ impl Worker {
 
     /// Writes the status, unless the API has it or it is being written.
     pub(super) fn write_status(&mut self, plan: &Plan, now: Timestamp) {
-        let due = match self.status {
+        let due = match &self.status {
             StatusWrite::Idle => true,
-            StatusWrite::Working => false,
-            StatusWrite::Failed { until } => now >= until,
+            StatusWrite::Working(_) => false,
+            StatusWrite::Failed { until } => now >= *until,
         };
         if !due || self.gone {
             return;
         }
-        let Some(change) = self.status_change(plan, now) else {
+        let same = |change: &serde_json::Value| {
+            let now = self.pod.metadata.resource_version.as_ref();
+            self.written
+                .as_ref()
+                .is_some_and(|(written, version)| written == change && version.as_ref() == now)
+        };
+        let Some(change) = self.status_change(plan, now).filter(|change| !same(change)) else {
             self.status = StatusWrite::Idle;
             return;
         };
-        self.status = StatusWrite::Working;
+        self.status = StatusWrite::Working(Some(change.clone()));
         let (agent, pod) = (self.agent.clone(), self.pod.clone());
         self.tasks.spawn(async move { News::StatusWritten(write_status(&agent, &pod, &change).await) });
     }
@@ -213,7 +221,7 @@ impl Worker {
 
     /// Tells the API that nothing is left, with the last status before.
     pub(super) fn finalise(&mut self) {
-        if matches!(self.status, StatusWrite::Working) {
+        if matches!(self.status, StatusWrite::Working(_)) {
             // Its end is news, and then it is decided again.
             return;
         }
@@ -244,7 +252,11 @@ fn is_gone(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.is_not_found() || status.is_conflict())
 }
 
-async fn write_status(agent: &Agent, pod: &Pod, change: &serde_json::Value) -> kube::Result<Option<Arc<Pod>>> {
+async fn write_status(
+    agent: &Agent,
+    pod: &Pod,
+    change: &serde_json::Value,
+) -> kube::Result<Option<Arc<Pod>>> {
     let (pods, name) = pods(agent, pod);
     match pods.patch_status(&name, &PatchParams::default(), &Patch::Strategic(change)).await {
         Ok(pod) => Ok(Some(Arc::new(pod))),
@@ -286,9 +298,9 @@ async fn start(agent: &Agent, pod: &Pod, one: &Mutex<()>, id: &ContainerId) -> R
     let name = spec.image.clone().unwrap_or_default();
     let image = agent.runtime.images().get(&name).map_err(|cause| refused(cause.into()))?;
     about().normal("Pulled", format!("image {name:?} is on this node"));
-    let provided = provide(agent, pod, &spec, &image.configuration, one, id).await.map_err(|cause| {
-        StartError { reason: "CreateContainerConfigError", message: chain(&cause) }
-    })?;
+    let provided = provide(agent, pod, &spec, &image.configuration, one, id)
+        .await
+        .map_err(|cause| StartError { reason: "CreateContainerConfigError", message: chain(&cause) })?;
     agent.runtime.start(&describe(pod, &spec, id.clone(), provided)).await.map_err(refused)?;
     about().normal("Created", format!("created container {}", id.container));
     if let Some(hook) = spec.lifecycle.and_then(|lifecycle| lifecycle.post_start)
@@ -301,7 +313,10 @@ async fn start(agent: &Agent, pod: &Pod, one: &Mutex<()>, id: &ContainerId) -> R
     }
     match agent.runtime.state(id).await.map_err(refused)? {
         Some(state) => Ok(state),
-        None => Err(StartError { reason: "RunContainerError", message: "it is gone right after its start".to_owned() }),
+        None => Err(StartError {
+            reason: "RunContainerError",
+            message: "it is gone right after its start".to_owned(),
+        }),
     }
 }
 
@@ -341,7 +356,12 @@ async fn provide(
 }
 
 /// Runs what a container wants run inside it around its start and stop.
-async fn run_hook(agent: &Agent, id: &ContainerId, hook: &LifecycleHandler, limit: Duration) -> Result<(), String> {
+async fn run_hook(
+    agent: &Agent,
+    id: &ContainerId,
+    hook: &LifecycleHandler,
+    limit: Duration,
+) -> Result<(), String> {
     if let Some(sleep) = &hook.sleep {
         let wanted = Duration::from_secs(u64::try_from(sleep.seconds).unwrap_or_default());
         tokio::time::sleep(wanted.min(limit)).await;

@@ -1,6 +1,9 @@
 //! What a worker hears, and how that changes its sight of the pod. No effects here but events and the next probes.
 
-use super::{Arc, Container, ContainerId, Duration, Exit, Made, Pod, RETRY, Refusal, Run, Setup, State, StatusWrite, Timestamp, Worker, chain, doubled, network, probe};
+use super::{
+    Arc, Container, ContainerId, Duration, Exit, Made, Pod, RETRY, Refusal, Run, Setup, State, StatusWrite,
+    Timestamp, Worker, chain, doubled, network, probe,
+};
 use crate::probe::{Health, Kind};
 use crate::runtime;
 
@@ -105,7 +108,11 @@ impl Worker {
             News::Finalised(outcome) => {
                 self.seen.farewell = after(&mut failures.farewell, outcome.is_err(), Setup::Ready);
                 if let Err(cause) = outcome {
-                    tracing::warn!(pod = self.name(), cause = chain(&cause), "the API cannot be told that it ended");
+                    tracing::warn!(
+                        pod = self.name(),
+                        cause = chain(&cause),
+                        "the API cannot be told that it ended"
+                    );
                 }
             }
         }
@@ -122,11 +129,14 @@ impl Worker {
     }
 
     fn hear_status(&mut self, outcome: Result<Option<Arc<Pod>>, kube::Error>) {
-        self.status = StatusWrite::Idle;
+        let working = std::mem::replace(&mut self.status, StatusWrite::Idle);
         match outcome {
             Ok(pod) => {
                 self.failures.status = 0;
                 if let Some(pod) = pod {
+                    if let StatusWrite::Working(Some(change)) = working {
+                        self.written = Some((change, pod.metadata.resource_version.clone()));
+                    }
                     self.take_pod(pod);
                 }
             }
@@ -145,7 +155,8 @@ impl Worker {
 
     fn hear_start(&mut self, id: &ContainerId, outcome: Result<State, StartError>) {
         let started = matches!(outcome, Ok(State::Running { .. } | State::Exited(_)));
-        let spec = super::containers(&self.pod).get(id.container.as_str()).copied().cloned().unwrap_or_default();
+        let spec =
+            super::containers(&self.pod).get(id.container.as_str()).copied().cloned().unwrap_or_default();
         let Some(container) = self.current(id) else { return };
         match outcome {
             Ok(State::Running { started, .. }) => {
@@ -182,7 +193,8 @@ impl Worker {
             Err(cause) => {
                 // All that is sure is that nobody can say anything of it any more.
                 tracing::warn!(%id, cause = chain(&cause), "how it ended is not known");
-                let Some(Run::Running { since }) = self.current(id).map(|container| container.run.clone()) else {
+                let Some(Run::Running { since }) = self.current(id).map(|container| container.run.clone())
+                else {
                     return;
                 };
                 let reason = "ContainerStatusUnknown".to_owned();
@@ -207,7 +219,9 @@ impl Worker {
 
     pub(super) fn hear_probe(&mut self, told: probe::Told) {
         let kind = told.kind;
-        let Some(container) = self.current(&told.container).filter(|container| container.is_alive()) else { return };
+        let Some(container) = self.current(&told.container).filter(|container| container.is_alive()) else {
+            return;
+        };
         let mut failed = false;
         match told.news {
             probe::News::Failed(cause) => {
@@ -228,7 +242,10 @@ impl Worker {
         }
         if failed {
             let name = &told.container.container;
-            let text = format!("container {name} failed its {} probe and will be stopped", kind.name().to_lowercase());
+            let text = format!(
+                "container {name} failed its {} probe and will be stopped",
+                kind.name().to_lowercase()
+            );
             self.agent.events.about(&self.pod).container(name).normal("Killing", text);
         }
     }

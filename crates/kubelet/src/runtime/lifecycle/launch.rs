@@ -60,7 +60,8 @@ impl Lifecycle {
         let (ours, theirs) = UnixStream::pair().map_err(failed)?;
         let log = fs::File::create(directory.shim_log()).map_err(file("making", &directory.shim_log()))?;
         let mut command = tokio::process::Command::new(program);
-        command.args(arguments).arg(directory.path());
+        // Not where the agent happens to be: it may outlive that directory.
+        command.args(arguments).arg(directory.path()).current_dir("/");
         command.stdin(OwnedFd::from(theirs)).stdout(Stdio::null()).stderr(log);
         let mut shim = command.spawn().map_err(failed)?;
         // Its end of the socket is its own now: when it is gone, reading ends.
