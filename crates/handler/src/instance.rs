@@ -28,6 +28,7 @@ use crate::error::chain;
 use crate::place::Places;
 use crate::pods::View;
 use crate::proxy::{self, Proxy, Turned};
+use crate::sysctls::{self, SysctlError};
 use conversation::{Conversation, TalkError};
 use decide::{Decision, Situation, Told, decide};
 use write::Written;
@@ -58,6 +59,8 @@ enum AttendError {
     Proxy(#[from] proxy::OpenError),
     #[error(transparent)]
     Talk(#[from] TalkError),
+    #[error(transparent)]
+    Sysctls(#[from] SysctlError),
 }
 
 /// A launcher pod.
@@ -238,7 +241,9 @@ impl Launcher {
         let namespace =
             NamespaceId::of(&path).map_err(|source| proxy::OpenError::Namespace { path, source })?;
         let private = shared.places.private(&self.pod.uid).map_err(proxy::OpenError::from)?;
-        Ok(Conversation::open(&private, namespace).await?)
+        let talk = Conversation::open(&private, namespace).await?;
+        sysctls::open_to(talk.process()).await?;
+        Ok(talk)
     }
 
     async fn tell(&mut self, command: &Command) {

@@ -20,6 +20,7 @@ mod node;
 mod place;
 mod pods;
 mod proxy;
+mod sysctls;
 mod vnics;
 
 use std::future::Future;

@@ -114,11 +114,11 @@ impl Private {
     }
 }
 
-/// Whether the process at the other end of a socket is in the pod's network namespace.
-pub fn check_peer(peer: &UCred, pod: NamespaceId) -> Result<(), PlaceError> {
+/// The process at the other end of a socket, if it is in the pod's network namespace.
+pub fn check_peer(peer: &UCred, pod: NamespaceId) -> Result<i32, PlaceError> {
     let process = peer.pid().filter(|process| *process > 0).ok_or(PlaceError::Invisible)?;
     let its = NamespaceId::of(&Path::new(PROCESSES).join(process.to_string()).join("ns/net"));
-    if its.is_ok_and(|its| its == pod) { Ok(()) } else { Err(PlaceError::Stranger { process }) }
+    if its.is_ok_and(|its| its == pod) { Ok(process) } else { Err(PlaceError::Stranger { process }) }
 }
 
 #[cfg(test)]

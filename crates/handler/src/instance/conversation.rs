@@ -62,6 +62,7 @@ impl TalkError {
 /// A connection on which both sides have said hello.
 #[derive(Debug)]
 pub struct Conversation {
+    process: i32,
     stream: UnixStream,
     lines: Lines,
     buffer: Vec<u8>,
@@ -72,14 +73,19 @@ impl Conversation {
     pub async fn open(private: &Private, pod: NamespaceId) -> Result<Self, TalkError> {
         let stream = UnixStream::connect(private.path(LAUNCHER_SOCKET)).await.map_err(TalkError::Connect)?;
         let peer = stream.peer_cred().map_err(TalkError::Connect)?;
-        check_peer(&peer, pod).map_err(TalkError::Stranger)?;
-        let mut talk = Self { stream, lines: Lines::new(), buffer: Vec::with_capacity(8 * 1024) };
+        let process = check_peer(&peer, pod).map_err(TalkError::Stranger)?;
+        let mut talk = Self { process, stream, lines: Lines::new(), buffer: Vec::with_capacity(8 * 1024) };
         talk.tell(&Command::Hello { version: VERSION }).await?;
         match timeout(PATIENCE, talk.hear()).await.map_err(|_| TalkError::Silent)?? {
             Event::Hello { version: VERSION } => Ok(talk),
             Event::Hello { version: theirs } => Err(TalkError::Version { theirs }),
             Event::Status(_) | Event::Refused { .. } => Err(TalkError::Version { theirs: 0 }),
         }
+    }
+
+    /// The launcher.
+    pub fn process(&self) -> i32 {
+        self.process
     }
 
     /// The next thing that the launcher says. Nothing is lost if it is given up while waiting.
