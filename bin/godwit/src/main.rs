@@ -5,6 +5,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 mod apiserver;
+mod controller;
+mod handler;
 mod lab;
 mod table;
 
@@ -32,6 +34,10 @@ struct Cli {
 enum Command {
     Apiserver(apiserver::Arguments),
     Lab(lab::Arguments),
+    #[command(name = "virt-controller")]
+    Controller(controller::Arguments),
+    #[command(name = "virt-handler")]
+    Handler(handler::Arguments),
     /// Print a completion script for your shell
     ///
     /// For bash, in the running shell: source <(godwit completion bash)
@@ -50,6 +56,8 @@ fn main() -> ExitCode {
     let result = match cli.command {
         Command::Apiserver(arguments) => apiserver::run(arguments).map(|()| ExitCode::SUCCESS),
         Command::Lab(arguments) => lab::run(arguments),
+        Command::Controller(arguments) => controller::run(arguments).map(|()| ExitCode::SUCCESS),
+        Command::Handler(arguments) => handler::run(arguments).map(|()| ExitCode::SUCCESS),
         Command::Completion { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "godwit", &mut std::io::stdout());
             Ok(ExitCode::SUCCESS)

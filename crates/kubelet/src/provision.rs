@@ -17,6 +17,7 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use crate::downward::Allocatable;
 use crate::environment::{self, environment};
 use crate::etc::{self, ClusterDns};
+use crate::images::Images;
 use crate::node::Capacity;
 use crate::runtime::{ContainerId, Mount, Propagation};
 use crate::volumes::{self, ApiSource, Published, Volumes, mounts};
@@ -59,7 +60,7 @@ impl Provisions {
             |server: IpAddr| ClusterDns { servers: vec![server.to_string()], domain: DOMAIN.to_owned() };
         Self {
             node: options.name.clone(),
-            volumes: Volumes::new(options.state.join("pods")),
+            volumes: Volumes::new(options.state.join("pods"), Images::at(&options.runtime.images)),
             source: ApiSource { client: options.client.clone(), allocatable },
             files: options.state.join("files"),
             api_server: options.api_server.clone(),

@@ -25,6 +25,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use k8s_openapi::api::core::v1::{Pod, ServiceAccountTokenProjection, Volume, VolumeProjection};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
+use crate::images::{self, Images};
 use crate::runtime::rootfs::{self, Mounts};
 pub use mounts::mounts;
 use payload::{Data, Payload, USUAL_MODE};
@@ -47,6 +48,12 @@ pub enum Error {
         volume: String,
         #[source]
         source: place::Error,
+    },
+    #[error("volume {volume:?}")]
+    Image {
+        volume: String,
+        #[source]
+        source: images::Error,
     },
     #[error("volume {volume:?} is of a kind that this node does not have")]
     Unsupported { volume: String },
@@ -86,6 +93,7 @@ pub struct Published {
 #[derive(Debug, Clone)]
 pub struct Volumes {
     directory: PathBuf,
+    images: Images,
     tokens: Arc<Mutex<HashMap<TokenOrder, Held>>>,
 }
 
@@ -97,8 +105,9 @@ struct Held {
 }
 
 impl Volumes {
-    pub fn new(directory: impl Into<PathBuf>) -> Self {
-        Self { directory: directory.into(), tokens: Arc::default() }
+    /// Below this directory; those that are images are looked for among these.
+    pub fn new(directory: impl Into<PathBuf>, images: Images) -> Self {
+        Self { directory: directory.into(), images, tokens: Arc::default() }
     }
 
     /// The directory of a pod; the agent may keep its own files of the pod there, beside `volumes`.
@@ -128,6 +137,10 @@ impl Volumes {
             } else if let Some(empty) = &volume.empty_dir {
                 place::empty(&path, empty, group).map_err(misplaced)?;
                 path
+            } else if let Some(image) = &volume.image {
+                let reference = image.reference.as_deref().unwrap_or_default();
+                let found = self.images.get(reference);
+                found.map_err(|source| Error::Image { volume: name.clone(), source })?.root
             } else {
                 let payload = self.payload(pod, volume, source).await?;
                 if writer::publish(&path, &payload, group).map_err(failed("writing", &path))? {
@@ -268,6 +281,7 @@ fn kind(volume: &Volume) -> Result<&'static str, Error> {
     let kinds = [
         (volume.host_path.is_some(), "host-path"),
         (volume.empty_dir.is_some(), "empty-dir"),
+        (volume.image.is_some(), "image"),
         (volume.config_map.is_some(), "configmap"),
         (volume.secret.is_some(), "secret"),
         (volume.downward_api.is_some(), "downward-api"),

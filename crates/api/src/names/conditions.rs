@@ -28,6 +28,9 @@ pub const PAUSED: &str = "Paused";
 pub const LIVE_MIGRATABLE: &str = "LiveMigratable";
 /// On instances: the guest can move with its disks. Written by the handler; read by the controller.
 pub const STORAGE_LIVE_MIGRATABLE: &str = "StorageLiveMigratable";
+/// On instances: the processor executes the guest's instructions; if not, QEMU does, and the message says why. Written by the
+/// handler; read by users. Godwit's own.
+pub const ACCELERATED: &str = "Accelerated";
 /// On instances: the guest's agent answers. Written by the handler; read by users.
 pub const AGENT_CONNECTED: &str = "AgentConnected";
 /// On instances: an eviction was asked for. Written by the controller; read by users.

@@ -31,6 +31,16 @@ pub const DECENTRALIZED_NOT_LIVE_MIGRATABLE: &str = "DecentralizedNotLiveMigrata
 pub const POD_TERMINATING: &str = "PodTerminating";
 /// `Ready` of an instance: it has no pod.
 pub const POD_NOT_EXISTS: &str = "PodNotExists";
+/// `Synchronized` of an instance, and its `reason`: its launcher ended without a word on its guest.
+pub const LAUNCHER_LOST: &str = "LauncherLost";
+/// `Synchronized` of an instance: its launcher does not do what it is told.
+pub const LAUNCHER_REFUSED: &str = "LauncherRefused";
+/// `Paused` of an instance: somebody asked for it.
+pub const PAUSED_BY_USER: &str = "PausedByUser";
+/// `Accelerated`: the processor executes the guest's instructions.
+pub const RUNS_ON_PROCESSOR: &str = "RunsOnProcessor";
+/// `Accelerated`: QEMU executes the guest's instructions.
+pub const EMULATED: &str = "Emulated";
 /// `Ready` of an instance: its guest does not run.
 pub const GUEST_NOT_RUNNING: &str = "GuestNotRunning";
 /// `Ready` of a VM: it has no instance.

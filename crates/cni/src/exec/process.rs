@@ -39,10 +39,11 @@ const DEATH: Duration = Duration::from_secs(2);
 const BUSY_PAUSE: Duration = Duration::from_millis(50);
 const BUSY_TRIES: u32 = 20;
 
-/// Runs plugins as processes, in our network namespace or in one that is named.
+/// Runs plugins as processes, in our namespaces or in those that are named.
 #[derive(Clone, Debug, Default)]
 pub struct Processes {
     network_namespace: Option<PathBuf>,
+    mount_namespace: Option<PathBuf>,
 }
 
 impl Processes {
@@ -53,7 +54,14 @@ impl Processes {
 
     /// Plugins see this network namespace as the node's.
     pub fn in_namespace(path: &Path) -> Self {
-        Self { network_namespace: Some(path.to_owned()) }
+        Self { network_namespace: Some(path.to_owned()), mount_namespace: None }
+    }
+
+    /// Plugins see the network and the files of this process as the node's: from a container, those of process 1. They are
+    /// looked for among our own files, so the directories of plugins must be at the same path in both.
+    pub fn beside(process: u32) -> Self {
+        let namespace = |kind: &str| Some(PathBuf::from(format!("/proc/{process}/ns/{kind}")));
+        Self { network_namespace: namespace("net"), mount_namespace: namespace("mnt") }
     }
 
     async fn start(&self, invocation: &Invocation) -> io::Result<Group> {
@@ -70,20 +78,31 @@ impl Processes {
     }
 
     async fn spawn(&self, mut command: Command) -> io::Result<Child> {
-        let Some(namespace) = &self.network_namespace else { return command.spawn() };
-        let namespace = File::open(namespace)?;
+        let Some(network) = &self.network_namespace else { return command.spawn() };
+        let network = File::open(network)?;
+        let files = self.mount_namespace.as_ref().map(File::open).transpose()?;
         let runtime = Handle::current();
         let (tell, told) = oneshot::channel();
         // A thread of its own, which ends: no other work may ever find itself in that namespace.
         thread::Builder::new().name("cni-spawn".to_owned()).spawn(move || {
             let _runtime = runtime.enter();
-            let moved = move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network));
-            let child = moved.map_err(io::Error::from).and_then(|()| command.spawn());
+            let child = enter(&network, files.as_ref()).and_then(|()| command.spawn());
             // Nobody waits any more: the child is dropped, which kills it.
             drop(tell.send(child));
         })?;
         told.await.unwrap_or_else(|_| Err(io::Error::other("the thread that starts plugins ended")))
     }
+}
+
+/// Moves this thread.
+fn enter(network: &File, files: Option<&File>) -> io::Result<()> {
+    move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))?;
+    if let Some(files) = files {
+        // A root directory that threads share cannot be changed for one of them.
+        nix::sched::unshare(nix::sched::CloneFlags::CLONE_FS)?;
+        move_into_link_name_space(files.as_fd(), Some(LinkNameSpaceType::Mount))?;
+    }
+    Ok(())
 }
 
 fn command(invocation: &Invocation) -> Command {

@@ -33,7 +33,7 @@ pub fn mounts(
     container.volume_mounts.iter().flatten().map(one).collect()
 }
 
-/// What comes from the API is published by the agent, and nobody else writes it.
+/// What comes from the API is published by the agent, and nobody else writes it. An image is for all who use it.
 fn is_ours(volume: &Volume) -> bool {
     volume.host_path.is_none() && volume.empty_dir.is_none()
 }

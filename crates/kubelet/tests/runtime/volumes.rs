@@ -10,6 +10,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Resource};
 use kubelet::downward::Allocatable;
 use kubelet::environment::environment;
+use kubelet::images::Images;
 use kubelet::volumes::{ApiSource, Error, Published, Volumes, mounts};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -30,7 +31,8 @@ impl Cluster {
         let client = server.client("default");
         let allocatable = Allocatable { cpu_milli: 2000, memory: 1 << 30 };
         let source = ApiSource { client: client.clone(), allocatable };
-        Self { _server: server, client, source, volumes: Volumes::new(node.state.join("pods")) }
+        let volumes = Volumes::new(node.state.join("pods"), Images::at(node.state.join("images")));
+        Self { _server: server, client, source, volumes }
     }
 
     async fn create<K>(&self, object: Value) -> K
@@ -80,6 +82,25 @@ fn text(path: impl AsRef<Path>) -> String {
 fn whole(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+#[test]
+fn an_image_is_a_volume_that_nobody_writes() {
+    isolated("volumes::an_image_is_a_volume_that_nobody_writes", async |node| {
+        let cluster = Cluster::start(&node).await;
+        let volumes = json!([{"name": "kernel", "image": {"reference": "some/kernel:1"}}]);
+        let pod = cluster.pod(volumes, json!([{"name": "kernel", "mountPath": "/kernel"}])).await;
+        let unknown = whole(&cluster.publish(&pod).await.unwrap_err());
+        assert!(unknown.contains("image \"some/kernel:1\" is not on this node"), "{unknown}");
+        let root = tempfile::tempdir().unwrap();
+        Images::at(node.state.join("images")).register("some/kernel:1", root.path()).unwrap();
+        let published = cluster.publish(&pod).await.unwrap();
+        assert_eq!(published.paths["kernel"], root.path().canonicalize().unwrap());
+        let container = &pod.spec.as_ref().unwrap().containers[0];
+        assert!(mounts(&pod, container, &published, &[]).unwrap()[0].read_only);
+        cluster.volumes.teardown(uid(&pod)).unwrap();
+        assert!(root.path().exists(), "it is not the pod's");
+    });
 }
 
 #[test]

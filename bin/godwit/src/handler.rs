@@ -1,0 +1,62 @@
+//! `godwit virt-handler`: the agent of Godwit on a node.
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use cni::Processes;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Run the agent of a node: its launcher pods, their networks, what their instances show
+///
+/// One a node, as the DaemonSet of deploy/virt-handler.yaml. It stops with SIGTERM, and VMs go on. Paths are those of the node, and
+/// the same in its own container.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Name of the node
+    #[arg(long, env = "NODE_NAME", value_name = "NAME")]
+    node: String,
+    /// The kubelet's directory
+    #[arg(long, default_value = "/var/lib/kubelet", value_name = "DIR")]
+    kubelet: PathBuf,
+    /// CNI configurations; the first is the pod network
+    #[arg(long, default_value = "/etc/cni/net.d", value_name = "DIR")]
+    cni_configurations: PathBuf,
+    /// CNI plugins
+    #[arg(long, value_delimiter = ',', default_value = "/opt/cni/bin,/usr/lib/cni", value_name = "DIR")]
+    cni_plugins: Vec<PathBuf>,
+    /// Network namespaces of pods
+    #[arg(long, default_value = "/run/netns", value_name = "DIR")]
+    namespaces: PathBuf,
+    /// What is attached: a directory of its own that survives it
+    #[arg(long, default_value = "/var/lib/godwit/handler", value_name = "DIR")]
+    state: PathBuf,
+}
+
+pub fn run(arguments: Arguments) -> anyhow::Result<()> {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().context("starting the runtime")?;
+    runtime.block_on(serve(arguments))
+}
+
+async fn serve(arguments: Arguments) -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate()).context("listening for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("listening for Ctrl-C")?;
+    let options = handler::Options {
+        node: arguments.node,
+        client: kube::Client::try_default().await.context("finding the API server")?,
+        kubelet: arguments.kubelet,
+        cni_configurations: arguments.cni_configurations,
+        cni_plugins: arguments.cni_plugins,
+        // The first process of the node has the node's network and files, whatever this container has.
+        cni_processes: Processes::beside(1),
+        namespaces: arguments.namespaces,
+        state: arguments.state,
+    };
+    let stop = async {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    };
+    Ok(handler::run(options, stop).await?)
+}

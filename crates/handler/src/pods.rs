@@ -1,0 +1,133 @@
+//! The launcher pods of this node and their instances, as the API has them; and one task for each pod.
+//!
+//! It owns the two watches and who runs. What a task is told is always the latest: a pod, or that it is gone, and its
+//! instance, if there is one. It decides nothing about either.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use api::kubevirt::VirtualMachineInstance;
+use api::names::labels;
+use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::Pod;
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client, Resource, ResourceExt as _};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::error::chain;
+
+/// What a task knows of its pod.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct View {
+    /// None: it is gone.
+    pub pod: Option<Arc<Pod>>,
+    /// None: it is gone, or not of this node yet.
+    pub instance: Option<Arc<VirtualMachineInstance>>,
+}
+
+/// Which pods are this node's launchers.
+pub fn selection(node: &str) -> watcher::Config {
+    watcher::Config::default()
+        .labels(&format!("{}={}", labels::APP, labels::APP_LAUNCHER))
+        .fields(&format!("spec.nodeName={node}"))
+}
+
+/// Whether nothing of the pod runs any more, or will.
+pub fn has_ended(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+/// Follows the pods of this node, and runs `attend` for each, from when it is first seen until the task ends. Ends only
+/// by being dropped, which ends the tasks too.
+pub async fn follow<F: Future<Output = ()> + Send + 'static>(
+    client: Client,
+    node: &str,
+    mut attend: impl FnMut(Arc<Pod>, watch::Receiver<View>) -> F,
+) {
+    let pods = watcher(Api::<Pod>::all(client.clone()), selection(node)).default_backoff();
+    let of_node = watcher::Config::default().labels(&format!("{}={node}", labels::NODE_NAME));
+    let instances = watcher(Api::<VirtualMachineInstance>::all(client), of_node).default_backoff();
+    futures::pin_mut!(pods, instances);
+    let (mut known_pods, mut known_instances) = (Known::default(), Known::default());
+    let mut tasks = JoinSet::new();
+    let mut told: BTreeMap<String, watch::Sender<View>> = BTreeMap::new();
+    loop {
+        tokio::select! {
+            Some(event) = pods.next() => known_pods.take(event),
+            Some(event) = instances.next() => known_instances.take(event),
+            Some(ended) = tasks.join_next() => {
+                if let Err(cause) = ended {
+                    tracing::error!(%cause, "the task of a launcher pod ended badly; it is started again");
+                }
+            }
+            else => return,
+        }
+        // Before the first list is whole, a pod that is not there may just not have been told of.
+        if !known_pods.complete {
+            continue;
+        }
+        told.retain(|_, sender| !sender.is_closed());
+        let instance = |pod: &Pod| known_instances.all.get(&instance_of(pod)?).cloned();
+        for (uid, sender) in &told {
+            let pod = known_pods.all.get(uid).cloned();
+            let of = pod.clone().or_else(|| sender.borrow().pod.clone());
+            // Of a pod that is gone the instance is the last thing that matters.
+            let instance = of.map_or_else(|| sender.borrow().instance.clone(), |pod| instance(&pod));
+            let view = View { pod, instance };
+            sender.send_if_modified(|now| std::mem::replace(now, view.clone()) != view);
+        }
+        for (uid, pod) in
+            known_pods.all.iter().filter(|(uid, _)| !told.contains_key(*uid)).collect::<Vec<_>>()
+        {
+            let (sender, receiver) =
+                watch::channel(View { pod: Some(Arc::clone(pod)), instance: instance(pod) });
+            tasks.spawn(attend(Arc::clone(pod), receiver));
+            told.insert(uid.clone(), sender);
+        }
+    }
+}
+
+/// UID of the instance that a pod was made for.
+pub fn instance_of(pod: &Pod) -> Option<String> {
+    pod.labels().get(labels::CREATED_BY).cloned()
+}
+
+/// Objects of one kind, by UID.
+#[derive(Debug)]
+struct Known<K> {
+    all: BTreeMap<String, Arc<K>>,
+    listing: BTreeMap<String, Arc<K>>,
+    complete: bool,
+}
+
+impl<K> Default for Known<K> {
+    fn default() -> Self {
+        Self { all: BTreeMap::new(), listing: BTreeMap::new(), complete: false }
+    }
+}
+
+impl<K: Resource<DynamicType = ()> + Debug> Known<K> {
+    fn take(&mut self, event: watcher::Result<Event<K>>) {
+        match event {
+            Ok(Event::Init) => self.listing.clear(),
+            Ok(Event::InitApply(object)) => {
+                self.listing.insert(object.uid().unwrap_or_default(), Arc::new(object));
+            }
+            Ok(Event::InitDone) => {
+                self.all = std::mem::take(&mut self.listing);
+                self.complete = true;
+            }
+            Ok(Event::Apply(object)) => {
+                self.all.insert(object.uid().unwrap_or_default(), Arc::new(object));
+            }
+            Ok(Event::Delete(object)) => _ = self.all.remove(&object.uid().unwrap_or_default()),
+            Err(cause) => {
+                tracing::warn!(kind = %K::kind(&()), cause = chain(&cause), "a watch failed; it is tried again");
+            }
+        }
+    }
+}
