@@ -18,7 +18,7 @@ setup-vm: ## also what virtual machines run on and in (about 2 min, once)
 build: setup ## release binaries, into target/release
 	$(CARGO) build --release --locked -p godwit
 
-demo: build ## the embedded API server, shown with kubectl
+demo: build ## a cluster on this machine, and its networks
 	GODWIT_BIN=$(target)/release/godwit tools/demo
 
 test: setup-vm fmt-check lint rust launcher-image kubectl kube-rs fuzz ## everything that can be checked on this machine alone
@@ -26,6 +26,8 @@ test: setup-vm fmt-check lint rust launcher-image kubectl kube-rs fuzz ## everyt
 test-kubernetes: ## the same tests on the real kube-apiserver (built on first use; needs Go)
 	@tools/setup kubernetes
 	GODWIT_TEST_SERVER=kubernetes $(CARGO) test --locked -p apiserver --test suite --test differential
+	GODWIT_TEST_SERVER=kubernetes $(CARGO) test --locked -p lab --test suite join
+	GODWIT_BIN=$(target)/debug/godwit tools/kubernetes/control-plane run --workloads -- tests/lab-node
 	$(call on_real_server,tests/kubectl/run)
 	$(call on_real_server,tests/kube-rs/run)
 	tools/kubernetes/control-plane run --bare -- tools/kubernetes/facts check
@@ -57,7 +59,7 @@ fmt-check:
 # The tests start the program itself, so it is built first.
 rust:
 	$(CARGO) build --locked -p godwit
-	$(CARGO) test --locked --workspace
+	$(own_mounts) $(CARGO) test --locked --workspace
 
 launcher-image: # libvirt in the launcher's root file system
 	tests/launcher-image
@@ -73,6 +75,8 @@ kube-rs: # kube-rs' own tests on our server
 fuzz: # made-up input for what reads input that we did not write
 	tools/fuzz
 
+# What a killed test leaves mounted goes with the last process of its namespace.
+own_mounts = unshare --mount --propagation slave
 # Both run a suite with the kubeconfig of a server that lives only as long as the suite runs.
 on_our_server = GODWIT_BIN=$(target)/debug/godwit tools/with-apiserver sh -c '$(1) "$$KUBECONFIG"'
 on_real_server = tools/kubernetes/control-plane run -- sh -c '$(1) "$$KUBECONFIG"'

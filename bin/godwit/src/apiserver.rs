@@ -48,8 +48,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<()> {
 async fn serve(arguments: Arguments) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("listening for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("listening for Ctrl-C")?;
-    let options =
-        Options { data: arguments.data, history: Some(arguments.history), ..Options::default() };
+    let options = Options { data: arguments.data, history: Some(arguments.history), ..Options::default() };
     let server = ApiServer::start(options).await?;
     let listening = server.listen(SocketAddr::new(arguments.address, arguments.port)).await?;
     tracing::info!(address = %listening.address, "the API server is ready");

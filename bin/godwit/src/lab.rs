@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use ::lab::{Lab, Topology};
 use anyhow::Context as _;
 use clap::Subcommand;
-use ::lab::{Lab, Topology};
 
 mod internal;
 mod show;
@@ -80,7 +80,7 @@ enum Command {
         #[command(flatten)]
         which: Which,
         /// Every lab of this machine
-        #[arg(long, conflicts_with = "name")]
+        #[arg(long)]
         all: bool,
     },
     /// Print where a cluster's kubeconfig is
@@ -146,9 +146,11 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         Command::Down { which, .. } => up::down(&which.lab()?)?,
         Command::Kubeconfig { which, cluster } => show::kubeconfig(&which.existing()?, cluster.as_deref())?,
         Command::Shell { which, place, container, command } => {
-            show::shell(&which.existing()?, &place, container.as_deref(), command)?;
+            show::shell(&which.existing()?, &place, container.as_deref(), &command)?;
         }
-        Command::Logs { which, process, follow } => show::logs(&which.existing()?, process.as_deref(), follow)?,
+        Command::Logs { which, process, follow } => {
+            show::logs(&which.existing()?, process.as_deref(), follow)?;
+        }
         Command::Image { which, image: Some(image), directory: Some(directory) } => {
             ::lab::register_image(&which.existing()?, &image, &directory)?;
         }
@@ -160,7 +162,8 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
 
 fn read_config(path: &Path) -> anyhow::Result<Topology> {
     let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
-    ::lab::topology::read(&text).with_context(|| format!("{} is refused, and nothing was made", path.display()))
+    ::lab::topology::read(&text)
+        .with_context(|| format!("{} is refused, and nothing was made", path.display()))
 }
 
 fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {

@@ -18,7 +18,13 @@ mod table;
 #[command(version, arg_required_else_help = true, propagate_version = true)]
 struct Cli {
     /// What to log on standard error: error, warn, info, debug, trace, or a filter such as `apiserver=debug`
-    #[arg(long, global = true, default_value = "info,kube_client=off", env = "GODWIT_LOG", value_name = "FILTER")]
+    #[arg(
+        long,
+        global = true,
+        default_value = "info,kube_client=off",
+        env = "GODWIT_LOG",
+        value_name = "FILTER"
+    )]
     log: String,
     #[command(subcommand)]
     command: Command,

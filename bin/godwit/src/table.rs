@@ -23,11 +23,8 @@ impl<const N: usize> fmt::Display for Table<N> {
         };
         let widths: [usize; N] = std::array::from_fn(width);
         for row in &self.rows {
-            let mut line = String::new();
-            for (cell, width) in row.iter().zip(widths) {
-                line.push_str(&format!("{cell:width$}"));
-            }
-            writeln!(out, "{}", line.trim_end())?;
+            let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
+            writeln!(out, "{}", cells.collect::<Vec<_>>().concat().trim_end())?;
         }
         Ok(())
     }

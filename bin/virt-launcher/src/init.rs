@@ -20,12 +20,22 @@ pub fn is_needed() -> bool {
     std::process::id() == 1
 }
 
+fn watched() -> SigSet {
+    SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT, Signal::SIGCHLD])
+}
+
+/// For the child: what the parent blocked is blocked here too, and in all that would be started here.
+pub fn hear_signals() -> anyhow::Result<()> {
+    watched().thread_unblock().context("unblocking signals")
+}
+
 /// Runs this program once more, as a child, with the same arguments.
 pub fn run() -> anyhow::Result<ExitCode> {
-    let signals = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT, Signal::SIGCHLD]);
+    let signals = watched();
     signals.thread_block().context("blocking signals")?;
     let program = std::env::current_exe().context("finding the program")?;
-    let child = Command::new(program).args(std::env::args_os().skip(1)).spawn().context("starting the launcher")?;
+    let child =
+        Command::new(program).args(std::env::args_os().skip(1)).spawn().context("starting the launcher")?;
     let launcher = Pid::from_raw(i32::try_from(child.id())?);
     loop {
         let signal = signals.wait().context("waiting for a signal")?;
@@ -46,7 +56,9 @@ fn reap(launcher: Pid) -> anyhow::Result<Option<i32>> {
     loop {
         match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
             Ok(WaitStatus::Exited(pid, with)) if pid == launcher => code = Some(with),
-            Ok(WaitStatus::Signaled(pid, signal, _)) if pid == launcher => code = Some(KILLED + signal as i32),
+            Ok(WaitStatus::Signaled(pid, signal, _)) if pid == launcher => {
+                code = Some(KILLED + signal as i32);
+            }
             Ok(WaitStatus::StillAlive) | Err(Errno::ECHILD) => return Ok(code),
             Ok(_) | Err(Errno::EINTR) => {}
             Err(errno) => return Err(errno).context("waiting for children"),

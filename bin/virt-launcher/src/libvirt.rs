@@ -71,9 +71,8 @@ impl Libvirt {
         let Some(name) = inner.domain.clone() else {
             return Err(HypervisorError::new(operation, "there is no domain"));
         };
-        inner.with(format!("{operation} {name}"), |connection| {
-            work(&connection.lookup_domain_by_name(&name)?)
-        })
+        inner
+            .with(format!("{operation} {name}"), |connection| work(&connection.lookup_domain_by_name(&name)?))
     }
 }
 
@@ -139,7 +138,8 @@ impl Hypervisor for Libvirt {
 
     fn start(&self, document: &str, paused: bool) -> Result<(), HypervisorError> {
         // A domain that is defined says after its end how it ended; one that is not is just gone.
-        let name = self.with("defining the domain", |connection| connection.define_domain_xml(document)?.name())?;
+        let name =
+            self.with("defining the domain", |connection| connection.define_domain_xml(document)?.name())?;
         self.lock().domain = Some(name);
         let flags = if paused { sys::VIR_DOMAIN_START_PAUSED } else { sys::VIR_DOMAIN_NONE };
         self.with_domain("starting domain", |domain| {
@@ -154,9 +154,12 @@ impl Hypervisor for Libvirt {
     }
 
     fn kill(&self) -> Result<(), HypervisorError> {
-        self.with_domain("switching off domain", |domain| {
-            if domain.is_active()? { domain.destroy() } else { Ok(()) }
-        })
+        self.with_domain(
+            "switching off domain",
+            |domain| {
+                if domain.is_active()? { domain.destroy() } else { Ok(()) }
+            },
+        )
     }
 
     fn pause(&self) -> Result<(), HypervisorError> {

@@ -43,6 +43,7 @@ fn main() -> ExitCode {
 }
 
 fn start(arguments: Arguments) -> anyhow::Result<u8> {
+    init::hear_signals()?;
     let filter = tracing_subscriber::EnvFilter::try_new(&arguments.log).context("--log")?;
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
     let hypervisor = Arc::new(libvirt::Libvirt::start(&arguments.directory)?);

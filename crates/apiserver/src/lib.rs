@@ -118,7 +118,15 @@ impl ApiServer {
         let nodes = NodeClient::new(credentials.client_tls()?);
         let kinds = Kinds::new(KindTable::builtin());
         let authority = credentials.authority.certificate().to_owned();
-        let registry = Arc::new(Registry::new(store, kinds, auth, webhooks, Some(nodes), authority, options.service_accounts));
+        let registry = Arc::new(Registry::new(
+            store,
+            kinds,
+            auth,
+            webhooks,
+            Some(nodes),
+            authority,
+            options.service_accounts,
+        ));
         controllers::bootstrap(&registry).await?;
         controllers::restore_definitions(&registry);
         let controllers = controllers::start(&registry);

@@ -61,12 +61,19 @@ async fn an_account_that_is_not_there_is_an_error_that_names_it() {
     let spec = json!({ "serviceAccountName": "ghost", "containers": [{ "name": "c", "image": "x" }] });
     let Err(kube::Error::Api(status)) = create(&client, "lost", spec).await else { panic!("it is refused") };
     assert_eq!(status.code, 403);
-    assert!(status.message.contains(r#"service account default/ghost: serviceaccount "ghost" not found"#), "{status:?}");
+    assert!(
+        status.message.contains(r#"service account default/ghost: serviceaccount "ghost" not found"#),
+        "{status:?}"
+    );
 }
 
 #[tokio::test]
 async fn a_server_without_accounts_leaves_pods_as_they_are() {
     let (_server, client) = server(false).await;
-    let spec = create(&client, "plain", json!({ "containers": [{ "name": "c", "image": "x" }] })).await.unwrap().spec.unwrap();
+    let spec = create(&client, "plain", json!({ "containers": [{ "name": "c", "image": "x" }] }))
+        .await
+        .unwrap()
+        .spec
+        .unwrap();
     assert_eq!((spec.service_account_name, spec.volumes), (None, None));
 }

@@ -12,19 +12,19 @@ use crate::error::{Error, describe};
 /// Something that was done, worth an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
-    pub reason: &'static str,
+    pub reason: String,
     pub text: String,
     /// It went wrong.
     pub warning: bool,
 }
 
 impl Note {
-    pub fn done(reason: &'static str, text: impl Into<String>) -> Self {
-        Self { reason, text: text.into(), warning: false }
+    pub fn done(reason: impl Into<String>, text: impl Into<String>) -> Self {
+        Self { reason: reason.into(), text: text.into(), warning: false }
     }
 
-    pub fn failed(reason: &'static str, text: impl Into<String>) -> Self {
-        Self { reason, text: text.into(), warning: true }
+    pub fn failed(reason: impl Into<String>, text: impl Into<String>) -> Self {
+        Self { reason: reason.into(), text: text.into(), warning: true }
     }
 }
 
@@ -52,7 +52,7 @@ impl Report {
             let type_ = if note.warning { EventType::Warning } else { EventType::Normal };
             let event = Event {
                 type_,
-                reason: note.reason.to_owned(),
+                reason: note.reason.clone(),
                 note: Some(note.text.clone()),
                 action: "Reconcile".to_owned(),
                 secondary: None,

@@ -82,10 +82,8 @@ async fn bring_about(
     if !actions.contains(&Action::RemoveFinalizer) && vmi.status.as_ref() != Some(&status) {
         if status.phase == Some(InstancePhase::Failed) && phase(vmi) != Some(InstancePhase::Failed) {
             let why = condition::find(&status.conditions, conditions::SYNCHRONIZED);
-            notes.push(Note::failed(
-                reasons::POD_FAILED,
-                why.and_then(|why| why.message.clone()).unwrap_or_default(),
-            ));
+            let text = why.and_then(|why| why.message.clone()).unwrap_or_default();
+            notes.push(Note::failed(status.reason.clone().unwrap_or_default(), text));
         }
         current.status = Some(status);
         edit::status(&instances, &current).await?;

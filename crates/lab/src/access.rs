@@ -69,7 +69,8 @@ pub(crate) fn inside_kubeconfig(lab: &Lab, cluster: &str) -> std::path::PathBuf 
 }
 
 fn write_kubeconfig(path: &Path, kubeconfig: &Kubeconfig) -> Result<(), Error> {
-    let text = serde_json::to_vec(kubeconfig).map_err(|source| Error::State { path: path.to_owned(), source })?;
+    let text =
+        serde_json::to_vec(kubeconfig).map_err(|source| Error::State { path: path.to_owned(), source })?;
     Ok(identity::write_private(path, &text)?)
 }
 
@@ -104,8 +105,8 @@ fn prepare_node(
         pods: inside.and_then(|_| share()),
     };
     let path = directory.join(DESCRIPTION);
-    let description =
-        serde_json::to_vec_pretty(&description).map_err(|source| Error::State { path: path.clone(), source })?;
+    let description = serde_json::to_vec_pretty(&description)
+        .map_err(|source| Error::State { path: path.clone(), source })?;
     let write = |name: &str, content: &[u8]| identity::write_private(&directory.join(name), content);
     match inside {
         None => write(KUBECONFIG, kubeconfig.as_bytes())?,

@@ -7,7 +7,9 @@ use k8s_openapi::api::core::v1::Taint;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
-use crate::access::{AUTHORITY, DESCRIPTION, Description, KUBECONFIG, SERVING_CERTIFICATE, SERVING_KEY, read};
+use crate::access::{
+    AUTHORITY, DESCRIPTION, Description, KUBECONFIG, SERVING_CERTIFICATE, SERVING_KEY, read,
+};
 use crate::lifecycle::find_program;
 use crate::root::{CONFIGURATION, IMAGES, KUBELET};
 use crate::{Error, pod_network};
@@ -94,10 +96,13 @@ fn options(
 /// Nodes share the machine: each says that it has all of it, and the scheduler's sums are per node.
 fn capacity() -> Result<kubelet::Capacity, Error> {
     let text = read(Path::new("/proc/meminfo"))?;
-    let kibibytes = text.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB")?.parse().ok());
+    let kibibytes = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB")?.parse().ok());
     let memory: u64 = kibibytes.unwrap_or(1 << 20);
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let disk = nix::sys::statvfs::statvfs(KUBELET).map_err(Error::kernel("asking for the size of the disk"))?;
+    let disk =
+        nix::sys::statvfs::statvfs(KUBELET).map_err(Error::kernel("asking for the size of the disk"))?;
     Ok(kubelet::Capacity {
         cores: u32::try_from(cores).unwrap_or(u32::MAX),
         memory: memory * 1024,
@@ -109,6 +114,7 @@ fn capacity() -> Result<kubelet::Capacity, Error> {
 pub(crate) async fn client(path: &Path) -> Result<Client, Error> {
     let failed = |source| Error::Kubeconfig { path: path.to_owned(), source: Box::new(source) };
     let kubeconfig = Kubeconfig::read_from(path).map_err(failed)?;
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(failed)?;
+    let config =
+        Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(failed)?;
     Client::try_from(config).map_err(Error::api("using the node's kubeconfig"))
 }

@@ -27,7 +27,10 @@ pub async fn run(directory: &Path, name: &str, stop: impl Future<Output = ()>) -
     let lab = Lab::at(directory)?;
     let topology = lab.topology()?;
     let Some(cluster) = topology.cluster(name) else {
-        return Err(Error::NoSuchPlace { object: name.to_owned(), known: "lab.json has no such cluster".into() });
+        return Err(Error::NoSuchPlace {
+            object: name.to_owned(),
+            known: "lab.json has no such cluster".into(),
+        });
     };
     let services = Services::default();
     let resolver = services.clone();

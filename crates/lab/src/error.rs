@@ -13,7 +13,9 @@ pub enum Error {
     NoLab { name: String },
     #[error("the lab {name:?} is not running: `godwit lab up --name {name}` starts it again")]
     NotRunning { name: String },
-    #[error("the lab {name:?} is there already, with another configuration: `godwit lab down --name {name}` removes it")]
+    #[error(
+        "the lab {name:?} is there already, with another configuration: `godwit lab down --name {name}` removes it"
+    )]
     Differs { name: String },
     #[error("a lab needs root: it makes network namespaces and mounts")]
     NotRoot,

@@ -23,7 +23,12 @@ pub(crate) async fn build(topology: &Topology) -> Result<(), Error> {
 }
 
 /// Plugs one NIC of a node in: called inside the node, with the fabric's namespace in hand.
-pub(crate) async fn plug(fabric: &Namespace, node: &Namespace, nic: &Nic, network: &Network) -> Result<(), Error> {
+pub(crate) async fn plug(
+    fabric: &Namespace,
+    node: &Namespace,
+    nic: &Nic,
+    network: &Network,
+) -> Result<(), Error> {
     let (at_fabric, at_node) = (Handle::open(fabric)?, Handle::open(node)?);
     // A node that was just killed may not be gone from the fabric yet.
     at_fabric.delete_link_if_exists(nic.port.as_str()).await?;

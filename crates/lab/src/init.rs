@@ -65,7 +65,8 @@ fn loopback(lab: &Lab, cluster: &str) -> Result<TcpListener, Error> {
     let listener = match before.map(bind) {
         Some(Ok(listener)) => listener,
         // Another program has the port by now.
-        _ => bind(0).map_err(|source| Error::Start { process: format!("the loopback port of {cluster}"), source })?,
+        _ => bind(0)
+            .map_err(|source| Error::Start { process: format!("the loopback port of {cluster}"), source })?,
     };
     let address = listener
         .local_addr()
@@ -88,7 +89,11 @@ pub fn lab_init(directory: &Path, listeners: &[i32]) -> Result<(), Error> {
     let mut listeners = listeners.iter();
     for cluster in &topology.clusters {
         let (lab, place) = (&lab, &place);
-        let socket = if cluster.joined { None } else { listeners.next().copied().map(machine::inherited).transpose()? };
+        let socket = if cluster.joined {
+            None
+        } else {
+            listeners.next().copied().map(machine::inherited).transpose()?
+        };
         services.push(Service::new(cluster.name.clone(), move || {
             let (process, input) = match &socket {
                 None => ("relay", Stdio::null()),
@@ -117,7 +122,10 @@ pub fn node_init(directory: &Path, name: &str, fabric: i32) -> Result<(), Error>
     let lab = Lab::at(directory)?;
     let topology = lab.topology()?;
     let Some((_, node)) = topology.node(name) else {
-        return Err(Error::NoSuchPlace { object: name.to_owned(), known: "lab.json has no such node".into() });
+        return Err(Error::NoSuchPlace {
+            object: name.to_owned(),
+            known: "lab.json has no such node".into(),
+        });
     };
     let log = lab.log(name);
     let output = File::options().append(true).open(&log).map_err(Error::file("opening", &log))?;

@@ -73,7 +73,9 @@ pub async fn gate(directory: &Path, cluster: &str, stop: impl Future<Output = ()
     };
     let path = socket(&lab, cluster);
     match std::fs::remove_file(&path) {
-        Err(cause) if cause.kind() != io::ErrorKind::NotFound => return Err(Error::file("removing", &path)(cause)),
+        Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
+            return Err(Error::file("removing", &path)(cause));
+        }
         _ => {}
     }
     let listener = UnixListener::bind(&path).map_err(Error::file("listening on", &path))?;
@@ -97,7 +99,10 @@ pub async fn relay(directory: &Path, name: &str, stop: impl Future<Output = ()>)
     let lab = Lab::at(directory)?;
     let topology = lab.topology()?;
     let Some(cluster) = topology.cluster(name) else {
-        return Err(Error::NoSuchPlace { object: name.to_owned(), known: "lab.json has no such cluster".into() });
+        return Err(Error::NoSuchPlace {
+            object: name.to_owned(),
+            known: "lab.json has no such cluster".into(),
+        });
     };
     let address = SocketAddr::new(cluster.api_address, cluster.api_port);
     let failed = |source| Error::Start { process: format!("the relay on {address}"), source };

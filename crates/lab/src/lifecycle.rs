@@ -44,7 +44,9 @@ pub fn prepare(
     check_machine()?;
     let before = if lab.exists() { lab.topology().ok() } else { None };
     let topology = match (before, wanted) {
-        (Some(before), Some(wanted)) if before != *wanted => return Err(Error::Differs { name: lab.name.clone() }),
+        (Some(before), Some(wanted)) if before != *wanted => {
+            return Err(Error::Differs { name: lab.name.clone() });
+        }
         (Some(before), _) => return Ok(before),
         (None, wanted) => wanted.cloned().unwrap_or_default(),
     };
@@ -70,7 +72,10 @@ fn check_machine() -> Result<(), Error> {
         }
     }
     if !Path::new("/usr/lib/cni/bridge").exists() && !Path::new("/opt/cni/bin/bridge").exists() {
-        return Err(Error::Missing { program: "the CNI plugin bridge", package: "containernetworking-plugins" });
+        return Err(Error::Missing {
+            program: "the CNI plugin bridge",
+            package: "containernetworking-plugins",
+        });
     }
     Ok(())
 }
@@ -78,7 +83,10 @@ fn check_machine() -> Result<(), Error> {
 pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let system = ["/usr/sbin", "/sbin"].map(PathBuf::from);
-    std::env::split_paths(&path).chain(system).map(|directory| directory.join(name)).find(|file| file.is_file())
+    std::env::split_paths(&path)
+        .chain(system)
+        .map(|directory| directory.join(name))
+        .find(|file| file.is_file())
 }
 
 /// The keeper of a lab, seen from whoever wants the lab to run.
@@ -92,7 +100,9 @@ impl Keeper {
         match &mut self.started {
             None => Ok(lab.keeper()?.is_some()),
             Some(child) => {
-                let ended = child.try_wait().map_err(|source| Error::Start { process: "the keeper".into(), source })?;
+                let ended = child
+                    .try_wait()
+                    .map_err(|source| Error::Start { process: "the keeper".into(), source })?;
                 Ok(ended.is_none())
             }
         }
@@ -173,7 +183,8 @@ pub async fn client(lab: &Lab, cluster: &str) -> Result<Client, Error> {
     let path = lab.kubeconfig(cluster);
     let failed = |source| Error::Kubeconfig { path: path.clone(), source: Box::new(source) };
     let kubeconfig = Kubeconfig::read_from(&path).map_err(failed)?;
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(failed)?;
+    let config =
+        Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(failed)?;
     Client::try_from(config).map_err(Error::api("using the administrator's kubeconfig"))
 }
 
@@ -195,7 +206,9 @@ pub fn down(lab: &Lab) -> Result<(), Error> {
     end_processes(lab)?;
     remove_cgroups(lab)?;
     match std::fs::remove_dir_all(lab.directory()) {
-        Err(cause) if cause.kind() != io::ErrorKind::NotFound => Err(Error::file("removing", lab.directory())(cause)),
+        Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
+            Err(Error::file("removing", lab.directory())(cause))
+        }
         _ => Ok(()),
     }
 }
@@ -203,8 +216,10 @@ pub fn down(lab: &Lab) -> Result<(), Error> {
 fn end_processes(lab: &Lab) -> Result<(), Error> {
     let deadline = Instant::now() + END;
     // Known before the end, because then nothing names them any more.
-    let all: Vec<_> =
-        processes::list(lab)?.into_iter().filter_map(|process| Some((process.pid, start_time(process.pid)?))).collect();
+    let all: Vec<_> = processes::list(lab)?
+        .into_iter()
+        .filter_map(|process| Some((process.pid, start_time(process.pid)?)))
+        .collect();
     if let Some(keeper) = lab.keeper()? {
         signal(keeper, Signal::SIGTERM)?;
         let grace = Instant::now() + END / 2;

@@ -46,8 +46,7 @@ pub(crate) fn start(
     log: &Path,
     inherited: &[BorrowedFd<'_>],
 ) -> Result<Machine, Error> {
-    let (theirs, ours) =
-        pipe2(nix::fcntl::OFlag::O_CLOEXEC).map_err(Error::kernel("making a lifeline"))?;
+    let (theirs, ours) = pipe2(nix::fcntl::OFlag::O_CLOEXEC).map_err(Error::kernel("making a lifeline"))?;
     let log_file = std::fs::OpenOptions::new()
         .create(true)
         .append(true)
@@ -71,7 +70,9 @@ pub(crate) fn start(
             .and_then(|()| nix::unistd::dup2_stdin(&null))
             .and_then(|()| nix::unistd::dup2_stdout(&log_file))
             .and_then(|()| nix::unistd::dup2_stderr(&log_file))
-            .and_then(|()| kept.iter().try_for_each(|fd| fcntl(fd, FcntlArg::F_SETFD(FdFlag::empty())).map(drop)));
+            .and_then(|()| {
+                kept.iter().try_for_each(|fd| fcntl(fd, FcntlArg::F_SETFD(FdFlag::empty())).map(drop))
+            });
         match prepared.and_then(|()| nix::unistd::execve(&path, &command, &environment)) {
             Ok(never) => match never {},
             Err(errno) => errno as isize,

@@ -28,7 +28,9 @@ pub struct Place {
 pub async fn find(lab: &Lab, name: &str, container: Option<&str>) -> Result<Place, Error> {
     let machines: Vec<_> = processes::list(lab)?;
     let init = |node: &str| {
-        let found = machines.iter().find(|process| process.role == "node init" && process.node.as_deref() == Some(node));
+        let found = machines
+            .iter()
+            .find(|process| process.role == "node init" && process.node.as_deref() == Some(node));
         found.map(|process| process.pid)
     };
     if machines.is_empty() {
@@ -46,13 +48,15 @@ pub async fn find(lab: &Lab, name: &str, container: Option<&str>) -> Result<Plac
     let (namespace, pod) = name.split_once('/').unwrap_or(("default", name));
     for cluster in &topology.clusters {
         let pods = Api::<Pod>::namespaced(client(lab, &cluster.name).await?, namespace);
-        let found = pods.get_opt(pod).await.map_err(Error::api(format!("looking for pod {namespace}/{pod}")))?;
+        let found =
+            pods.get_opt(pod).await.map_err(Error::api(format!("looking for pod {namespace}/{pod}")))?;
         let Some(found) = found else { continue };
         let node = found.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
         if let (Some(machine), Some(id)) = (init(&node), container_id(&found, container)) {
             return Ok(Place { machine, container: Some(id) });
         }
-        let known = format!("pod {namespace}/{} runs no such container on a node of this lab", found.name_any());
+        let known =
+            format!("pod {namespace}/{} runs no such container on a node of this lab", found.name_any());
         return Err(Error::NoSuchPlace { object: name.to_owned(), known });
     }
     let nodes: Vec<_> = topology.nodes().map(|(_, node)| node.name.as_str()).collect();
@@ -70,7 +74,8 @@ fn container_id(pod: &Pod, container: Option<&str>) -> Option<String> {
 
 /// Replaces this process by a command there; without one, by a shell.
 pub fn enter(place: &Place, command: &[String], terminal: bool) -> Result<Infallible, Error> {
-    let nsenter = find_program("nsenter").ok_or(Error::Missing { program: "nsenter", package: "util-linux" })?;
+    let nsenter =
+        find_program("nsenter").ok_or(Error::Missing { program: "nsenter", package: "util-linux" })?;
     let shell = ["/bin/sh".to_owned()];
     let command = if command.is_empty() { &shell } else { command };
     let mut enter = Command::new(nsenter);
@@ -98,7 +103,9 @@ pub fn register_image(lab: &Lab, name: &str, directory: &Path) -> Result<(), Err
 pub fn images(lab: &Lab) -> Result<Vec<(String, String)>, Error> {
     let images = Images::at(lab.images());
     let place = |name: &str| match images.target(name) {
-        Some(inside) => Path::new("/").join(inside.strip_prefix(root::HOST).unwrap_or(&inside)).display().to_string(),
+        Some(inside) => {
+            Path::new("/").join(inside.strip_prefix(root::HOST).unwrap_or(&inside)).display().to_string()
+        }
         None => "the machine's own".to_owned(),
     };
     Ok(images.list()?.into_iter().map(|name| (name.clone(), place(&name))).collect())

@@ -119,7 +119,9 @@ async fn update(
                 tracing::info!(node, pods = %share.pods, by = %share.by, "pods are reached");
                 shares.insert(node, share);
             }
-            Err(error) => tracing::warn!(node, error = %Chain(&error), "the node's pods cannot be reached yet"),
+            Err(error) => {
+                tracing::warn!(node, error = %Chain(&error), "the node's pods cannot be reached yet");
+            }
         }
     }
 }

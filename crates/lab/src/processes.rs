@@ -39,7 +39,9 @@ pub fn list(lab: &Lab) -> Result<Vec<Process>, Error> {
     let mut found = Vec::new();
     let tops = entries
         .iter()
-        .filter(|(_, entry)| entry.ours && !entries.get(&entry.parent).is_some_and(|parent| parent.ours && is_internal(parent)))
+        .filter(|(_, entry)| {
+            entry.ours && !entries.get(&entry.parent).is_some_and(|parent| parent.ours && is_internal(parent))
+        })
         .filter(|(_, entry)| is_internal(entry));
     for (pid, _) in tops {
         descend(*pid, None, &entries, &mut found);
@@ -49,7 +51,8 @@ pub fn list(lab: &Lab) -> Result<Vec<Process>, Error> {
 
 /// A person's own `godwit lab …` runs the same file, if they call the lab's copy; it is no part of the lab.
 fn is_internal(entry: &Entry) -> bool {
-    entry.command.get(1).is_some_and(|word| word == "lab") && entry.command.get(2).is_some_and(|word| word == "internal")
+    entry.command.get(1).is_some_and(|word| word == "lab")
+        && entry.command.get(2).is_some_and(|word| word == "internal")
 }
 
 fn descend(pid: i32, node: Option<&str>, entries: &BTreeMap<i32, Entry>, found: &mut Vec<Process>) {
@@ -67,7 +70,9 @@ fn role(entry: &Entry) -> (String, Option<String>) {
     let words: Vec<_> = entry.command.iter().map(String::as_str).collect();
     match words.as_slice() {
         [_, "lab", "internal", "node-init", _, node, ..] => ("node init".into(), Some((*node).to_owned())),
-        [_, "lab", "internal", "control-plane", _, cluster, ..] => (format!("control plane of {cluster}"), None),
+        [_, "lab", "internal", "control-plane", _, cluster, ..] => {
+            (format!("control plane of {cluster}"), None)
+        }
         [_, "lab", "internal", "init", ..] => ("lab init".into(), None),
         [_, "lab", "internal", role, ..] => ((*role).to_owned(), None),
         [] => ("(ending)".into(), None),

@@ -26,11 +26,11 @@ impl Services {
         let ports = service.spec.as_ref()?.ports.as_ref()?;
         let port = ports.iter().find(|port| port.port == i32::from(wanted.port))?;
         let slices = slices.state();
-        let behind = slices.iter().filter(|slice| {
+        let mut behind = slices.iter().filter(|slice| {
             slice.namespace().as_deref() == Some(wanted.namespace)
                 && slice.labels().get(SERVICE).is_some_and(|service| service == wanted.name)
         });
-        behind.filter_map(|slice| ready_endpoint(slice, port.name.as_deref().unwrap_or_default())).next()
+        behind.find_map(|slice| ready_endpoint(slice, port.name.as_deref().unwrap_or_default()))
     }
 
     /// Follows services and slices, for ever.
@@ -42,7 +42,8 @@ impl Services {
         let configuration = watcher::Config::default;
         let services = watcher(Api::<Service>::all(client.clone()), configuration());
         let slices = watcher(Api::<EndpointSlice>::all(client), configuration());
-        let services = services.default_backoff().reflect(service_writer).for_each(|_| std::future::ready(()));
+        let services =
+            services.default_backoff().reflect(service_writer).for_each(|_| std::future::ready(()));
         let slices = slices.default_backoff().reflect(slice_writer).for_each(|_| std::future::ready(()));
         tokio::join!(services, slices);
     }

@@ -28,7 +28,9 @@ pub struct Lab {
 impl Lab {
     pub fn named(name: &str) -> Result<Self, Error> {
         let fits = (1..=20).contains(&name.len());
-        if !fits || !name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-') {
+        if !fits
+            || !name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+        {
             return Err(Error::Name { name: name.to_owned() });
         }
         Ok(Self { name: name.to_owned(), directory: labs_directory().join(name) })
@@ -50,7 +52,9 @@ impl Lab {
         let mut labs = Vec::new();
         for entry in entries {
             let entry = entry.map_err(Error::file("listing", &directory))?;
-            labs.push(Self::at(&entry.path())?);
+            if entry.path().is_dir() {
+                labs.push(Self::at(&entry.path())?);
+            }
         }
         labs.sort_by(|one, other| one.name.cmp(&other.name));
         Ok(labs)
@@ -98,8 +102,8 @@ impl Lab {
     pub fn cgroup(&self) -> String {
         // Labs of one name may be in several directories.
         let hash = Sha256::digest(self.directory.as_os_str().as_encoded_bytes());
-        let id: String = hash.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
-        format!("/godwit-{}-{id}", self.name)
+        let id = hash.iter().take(4).fold(0_u32, |id, byte| id << 8 | u32::from(*byte));
+        format!("/godwit-{}-{id:08x}", self.name)
     }
 
     fn topology_file(&self) -> PathBuf {
@@ -158,7 +162,10 @@ fn labs_directory() -> PathBuf {
 }
 
 fn whole_file() -> libc::flock {
-    #[allow(clippy::cast_possible_truncation, reason = "the kernel's own constants fit the kernel's own fields")]
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "the kernel's own constants fit the kernel's own fields"
+    )]
     libc::flock {
         l_type: libc::F_WRLCK as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,

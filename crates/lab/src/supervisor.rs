@@ -19,10 +19,13 @@ const BACK_OFF: Duration = Duration::from_secs(1);
 /// How long services have to end when we are told to.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// What starts a service: its process, and what is kept for as long as that runs.
+type Start<'a> = dyn FnMut() -> Result<(Pid, Box<dyn Kept>), Error> + 'a;
+
 /// Something that must run. What `start` returns next to the process is kept for as long as that process runs.
 pub(crate) struct Service<'a> {
     name: String,
-    start: Box<dyn FnMut() -> Result<(Pid, Box<dyn Kept>), Error> + 'a>,
+    start: Box<Start<'a>>,
     state: State,
 }
 

@@ -65,7 +65,12 @@ pub async fn look(lab: &Lab) -> Result<View, Error> {
                 ready: false,
                 address: node.address().map(|address| address.to_string()),
                 pod_network: None,
-                nics: node.nics.iter().skip(1).map(|nic| format!("{} on {}", nic.name, nic.network)).collect(),
+                nics: node
+                    .nics
+                    .iter()
+                    .skip(1)
+                    .map(|nic| format!("{} on {}", nic.name, nic.network))
+                    .collect(),
             });
             let mut view = ClusterView {
                 name: cluster.name.clone(),

@@ -114,7 +114,11 @@ fn boot(plan: &Plan) -> Element {
     let path = |name: &'static str, path: &Path| Element::with_text(name, path.display());
     let kernel = plan.kernel.iter().flat_map(|kernel| {
         let arguments = kernel.arguments.as_ref().map(|text| Element::with_text("cmdline", text));
-        [Some(path("kernel", &kernel.kernel)), kernel.initrd.as_deref().map(|initrd| path("initrd", initrd)), arguments]
+        [
+            Some(path("kernel", &kernel.kernel)),
+            kernel.initrd.as_deref().map(|initrd| path("initrd", initrd)),
+            arguments,
+        ]
     });
     let serial = plan.firmware_on_serial.then(|| Element::new("bios").attribute("useserial", "yes"));
     Element::new("os")

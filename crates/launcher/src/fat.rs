@@ -157,3 +157,76 @@ fn packed(table: &[u16]) -> Vec<u8> {
     });
     pairs.collect()
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test says what it expects")]
+mod tests {
+    use super::*;
+
+    /// Reads an image as the specification of FAT says, with nothing of the above.
+    fn read(image: &[u8]) -> Vec<(String, Vec<u8>)> {
+        let short = |at: usize| usize::from(u16::from_le_bytes([image[at], image[at + 1]]));
+        let (sector, cluster) = (short(11), short(11) * usize::from(image[13]));
+        let table = short(14) * sector;
+        let root = table + usize::from(image[16]) * short(22) * sector;
+        let data = root + short(17) * 32;
+        let next = |number: usize| {
+            let pair = short(table + number * 3 / 2);
+            if number.is_multiple_of(2) { pair & 0xfff } else { pair >> 4 }
+        };
+        let (mut files, mut long) = (Vec::new(), String::new());
+        for entry in image[root..data].chunks(32).take_while(|entry| entry[0] != 0) {
+            match entry[11] {
+                0x0f => {
+                    let places = (1..11).chain(14..26).chain(28..32).collect::<Vec<usize>>();
+                    let units =
+                        places.chunks(2).map(|place| u16::from_le_bytes([entry[place[0]], entry[place[1]]]));
+                    let units: Vec<u16> = units.take_while(|unit| *unit != 0 && *unit != 0xffff).collect();
+                    long = String::from_utf16(&units).unwrap() + &long;
+                }
+                0x08 => files.push((String::from_utf8_lossy(&entry[..11]).trim().to_owned(), Vec::new())),
+                _ => {
+                    let size = u32::from_le_bytes(entry[28..32].try_into().unwrap());
+                    let mut number = usize::from(u16::from_le_bytes([entry[26], entry[27]]));
+                    let mut content = Vec::new();
+                    while (2..0xff8).contains(&number) {
+                        let at = data + (number - 2) * cluster;
+                        content.extend(&image[at..at + cluster]);
+                        number = next(number);
+                    }
+                    content.truncate(usize::try_from(size).unwrap());
+                    files.push((std::mem::take(&mut long), content));
+                }
+            }
+        }
+        files
+    }
+
+    #[test]
+    fn files_are_read_back() {
+        let large: Vec<u8> = (0..200_000_u32).map(|number| number.to_le_bytes()[0]).collect();
+        let files: [(&str, &[u8]); 4] = [
+            ("user-data", &large),
+            ("meta-data", b"{}"),
+            ("network-config", b""),
+            ("a name of more than thirteen", b"x"),
+        ];
+        let image = image("cidata", &files).unwrap();
+        if let Some(path) = std::env::var_os("GODWIT_FAT_IMAGE") {
+            std::fs::write(path, &image).unwrap();
+        }
+        assert!(image.len().is_multiple_of(ALIGNMENT));
+        let read = read(&image);
+        assert_eq!(read[0].0, "CIDATA");
+        let read: Vec<(&str, &[u8])> =
+            read[1..].iter().map(|(name, content)| (name.as_str(), content.as_slice())).collect();
+        assert_eq!(read, files);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let room = MOST_CLUSTERS * CLUSTER;
+        assert!(image("cidata", &[("a", &vec![0; room])]).is_ok());
+        assert_eq!(image("cidata", &[("a", &vec![0; room + 1])]), Err(TooLarge { bytes: room + 1, room }));
+    }
+}

@@ -11,11 +11,11 @@
 //!   to renew, so a guest that moved needs no server at the place that it came from.
 //! - No DNS is served (`port=0`), nothing is kept on disk (`leasefile-ro`).
 //!
-//! IPv6: the address comes by DHCPv6. The advertisements that tell the guest to ask for it have a lifetime of
-//! zero ("I am no router"): a router is known by the link-local address that it advertises from, which only the network's real
-//! router can do. A network with IPv6 therefore needs a router that advertises itself.
+//! IPv6 addresses are not given to the guest yet, and the status says so. dnsmasq advertises no prefix that its interface is not in, and a
+//! guest learns its router from the router's own link-local address, which only that router can use: a network with IPv6 has to
+//! advertise itself.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr};
 
 use api::mac::MacAddress;
 use net::IpNet;
@@ -30,7 +30,9 @@ const DNSMASQ: &str = "http://libvirt.org/schemas/network/dnsmasq/1.0";
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NetworkError {
     /// A name would become something else in the DHCP server's configuration.
-    #[error("vNIC {vnic}: {what} {text:?} is not a name of DNS: expected letters, digits, dashes, underscores and dots")]
+    #[error(
+        "vNIC {vnic}: {what} {text:?} is not a name of DNS: expected letters, digits, dashes, underscores and dots"
+    )]
     Name { vnic: VnicName, what: &'static str, text: String },
     #[error(transparent)]
     Text(#[from] UnwritableText),
@@ -69,56 +71,44 @@ pub fn document(vnic: &Vnic, guest: Guest<'_>) -> Result<String, NetworkError> {
         .child(Element::with_text("name", name(&vnic.name)))
         // Forwarding is the kernel's matter: no firewall is asked for.
         .child(Element::new("forward").attribute("mode", "open"))
-        .child(Element::new("bridge").attribute("name", &bridge).attribute("stp", "off").attribute("delay", 0))
+        .child(
+            Element::new("bridge").attribute("name", &bridge).attribute("stp", "off").attribute("delay", 0),
+        )
         .children(guest.mtu.map(|mtu| Element::new("mtu").attribute("size", mtu)));
-    let (v4, v6) = (first(vnic, IpAddr::is_ipv4), first(vnic, IpAddr::is_ipv6));
-    if v4.is_none() && v6.is_none() {
-        return Ok(root.document()?);
-    }
-    let mut options = vec!["port=0".to_owned(), "no-ping".to_owned(), "leasefile-ro".to_owned()];
-    options.extend(["dhcp-authoritative".to_owned(), "dhcp-ignore=tag:!known".to_owned()]);
-    options.push(hosts(vnic, guest, v4, v6)?);
-    options.extend(v4.iter().flat_map(|address| ipv4(vnic, &bridge, *address)));
-    options.extend(v6.iter().flat_map(|address| ipv6(vnic, &bridge, *address)));
+    let Some(address) = served(vnic) else { return Ok(root.document()?) };
+    let mut options: Vec<String> =
+        ["port=0", "no-ping", "leasefile-ro", "dhcp-authoritative", "dhcp-ignore=tag:!known"]
+            .map(str::to_owned)
+            .into();
+    let hostname = checked(vnic, "the guest's name", guest.hostname)?;
+    options.push(format!("dhcp-host={},{},{hostname},infinite", guest.mac, address.addr()));
+    options.extend(addressing(vnic, &bridge, address));
     options.extend(search(vnic)?);
     let options = options.into_iter().map(|option| Element::new("dnsmasq:option").attribute("value", option));
     Ok(root
-        .children(own_addresses(guest.index, v6.is_some()))
+        .child(own_address(guest.index))
         .child(Element::new("dnsmasq:options").children(options))
         .document()?)
 }
 
-/// The first address of a family.
-fn first(vnic: &Vnic, family: fn(&IpAddr) -> bool) -> Option<IpNet> {
-    vnic.addresses.iter().map(|address| address.address).find(|address| family(&address.addr()))
+/// The address that the guest is given: the first of IPv4.
+pub fn served(vnic: &Vnic) -> Option<IpNet> {
+    vnic.addresses.iter().map(|address| address.address).find(|address| address.addr().is_ipv4())
 }
 
 /// The bridge's own: of no network that anyone routes to.
-fn own_addresses(index: usize, v6: bool) -> Vec<Element> {
+fn own_address(index: usize) -> Element {
     let number = u8::try_from(index).unwrap_or(u8::MAX);
-    let v4 = Element::new("ip")
+    Element::new("ip")
         .attribute("address", Ipv4Addr::new(169, 254, 75, 10_u8.saturating_add(number)))
-        .attribute("netmask", Ipv4Addr::BROADCAST);
-    let link_local = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0x4b0a, number.into());
-    let v6 = v6.then(|| {
-        Element::new("ip").attribute("family", "ipv6").attribute("address", link_local).attribute("prefix", 64)
-    });
-    std::iter::once(v4).chain(v6).collect()
+        .attribute("netmask", Ipv4Addr::BROADCAST)
 }
 
-/// The one entry: MAC address to addresses.
-fn hosts(vnic: &Vnic, guest: Guest<'_>, v4: Option<IpNet>, v6: Option<IpNet>) -> Result<String, NetworkError> {
-    let hostname = checked(vnic, "the guest's name", guest.hostname)?;
-    let v4 = v4.map(|address| address.addr().to_string());
-    let v6 = v6.map(|address| format!("[{}]", address.addr()));
-    let addresses: Vec<String> = v4.into_iter().chain(v6).collect();
-    Ok(format!("dhcp-host={},{},{hostname},infinite", guest.mac, addresses.join(",")))
-}
-
-fn ipv4(vnic: &Vnic, bridge: &str, address: IpNet) -> Vec<String> {
+fn addressing(vnic: &Vnic, bridge: &str, address: IpNet) -> Vec<String> {
     let own = address.addr();
     let routes = routes(vnic, address);
-    let router = routes.iter().find(|(destination, _)| destination.prefix_len() == 0).map(|(_, gateway)| *gateway);
+    let router =
+        routes.iter().find(|(destination, _)| destination.prefix_len() == 0).map(|(_, gateway)| *gateway);
     let mut options = vec![
         format!("shared-network={bridge},{own}"),
         format!("dhcp-range={own},static,{},infinite", address.netmask()),
@@ -127,7 +117,8 @@ fn ipv4(vnic: &Vnic, bridge: &str, address: IpNet) -> Vec<String> {
         list("dns-server", vnic.dns.servers.iter().copied().filter(IpAddr::is_ipv4)),
     ];
     // Who understands this option ignores the one above, so the default route is in both.
-    if routes.iter().any(|(destination, gateway)| destination.prefix_len() > 0 || !address.contains(gateway)) {
+    if routes.iter().any(|(destination, gateway)| destination.prefix_len() > 0 || !address.contains(gateway))
+    {
         let routes: Vec<String> =
             routes.iter().map(|(destination, gateway)| format!("{destination},{gateway}")).collect();
         options.push(format!("dhcp-option=option:classless-static-route,{}", routes.join(",")));
@@ -135,42 +126,32 @@ fn ipv4(vnic: &Vnic, bridge: &str, address: IpNet) -> Vec<String> {
     options
 }
 
-/// Destinations and gateways of the address's family. A gateway outside the prefix gets a route of its own, straight on the link.
+/// Destinations and gateways. A gateway outside the prefix gets a route of its own, straight on the link.
 fn routes(vnic: &Vnic, address: IpNet) -> Vec<(IpNet, IpAddr)> {
-    let v4 = address.addr().is_ipv4();
-    let gateway = vnic.addresses.iter().find(|known| known.address == address).and_then(|known| known.gateway);
-    let given = vnic.routes.iter().filter(|route| route.destination.addr().is_ipv4() == v4);
+    let gateway =
+        vnic.addresses.iter().find(|known| known.address == address).and_then(|known| known.gateway);
+    let given = vnic.routes.iter().filter(|route| route.destination.addr().is_ipv4());
     let mut routes: Vec<(IpNet, IpAddr)> =
         given.filter_map(|route| Some((route.destination.trunc(), route.gateway.or(gateway)?))).collect();
     // A network that names a gateway and no routes means the default route.
-    if routes.is_empty() && let Some(gateway) = gateway {
-        let anywhere = IpNet::new(if v4 { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() }, 0);
+    if routes.is_empty()
+        && let Some(gateway) = gateway
+    {
+        let anywhere = IpNet::new(Ipv4Addr::UNSPECIFIED.into(), 0);
         routes.extend(anywhere.ok().map(|anywhere| (anywhere, gateway)));
     }
     let mut outside: Vec<IpAddr> =
         routes.iter().map(|(_, gateway)| *gateway).filter(|gateway| !address.contains(gateway)).collect();
     outside.sort_unstable();
     outside.dedup();
-    let on_link = outside.into_iter().map(|gateway| (IpNet::from(gateway), IpAddr::from(Ipv4Addr::UNSPECIFIED)));
+    let on_link =
+        outside.into_iter().map(|gateway| (IpNet::from(gateway), IpAddr::from(Ipv4Addr::UNSPECIFIED)));
     on_link.collect::<Vec<_>>().into_iter().chain(routes).collect()
 }
 
 fn list(option: &str, values: impl IntoIterator<Item = IpAddr>) -> String {
     let values: Vec<String> = values.into_iter().map(|value| format!(",{value}")).collect();
     format!("dhcp-option=option:{option}{}", values.concat())
-}
-
-fn ipv6(vnic: &Vnic, bridge: &str, address: IpNet) -> Vec<String> {
-    let own = address.addr();
-    let servers: Vec<String> =
-        vnic.dns.servers.iter().filter(|server| server.is_ipv6()).map(|server| format!(",[{server}]")).collect();
-    vec![
-        format!("shared-network={bridge},{own}"),
-        format!("dhcp-range={own},static,{},infinite", address.prefix_len().max(64)),
-        "enable-ra".to_owned(),
-        format!("ra-param={bridge},60,0"),
-        format!("dhcp-option=option6:dns-server{}", servers.concat()),
-    ]
 }
 
 fn search(vnic: &Vnic) -> Result<Option<String>, NetworkError> {
@@ -188,6 +169,3 @@ fn checked<'a>(vnic: &Vnic, what: &'static str, text: &'a str) -> Result<&'a str
     }
     Ok(text)
 }
-
-#[cfg(test)]
-mod tests;

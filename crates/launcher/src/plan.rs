@@ -15,8 +15,8 @@ use wire::{NameError, VnicName};
 
 mod volumes;
 
-pub use volumes::{Content, Disk, Settings, Source};
 pub(crate) use volumes::claim_file;
+pub use volumes::{Content, Disk, Settings, Source};
 
 /// The machine type of the QEMU that the launcher's image holds. With a version, so that a guest sees the same hardware after
 /// it moved to a newer one.
@@ -44,8 +44,8 @@ pub enum PlanError {
 }
 
 impl PlanError {
-    fn field(field: impl Into<String>, problem: impl ToString) -> Self {
-        Self::Field { field: field.into(), problem: problem.to_string() }
+    fn field(field: impl Into<String>, problem: impl std::fmt::Display) -> Self {
+        Self::Field { field: field.into(), problem: format!("{problem}") }
     }
 
     fn unsupported(field: impl Into<String>, what: impl Into<String>) -> Self {
@@ -55,6 +55,7 @@ impl PlanError {
 
 /// A VM as it will be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools, reason = "devices that a VM has or has not")]
 pub struct Plan {
     /// `<namespace>_<name>`.
     pub name: String,
@@ -111,12 +112,15 @@ pub fn plan(vmi: &VirtualMachineInstance) -> Result<Plan, PlanError> {
     let firmware = domain.firmware.clone().unwrap_or_default();
     let cpu = domain.cpu.clone().unwrap_or_default();
     if cpu.dedicated_cpu_placement == Some(true) {
-        return Err(PlanError::unsupported("spec.domain.cpu.dedicatedCpuPlacement", "a CPU of its own for each vCPU"));
+        return Err(PlanError::unsupported(
+            "spec.domain.cpu.dedicatedCpuPlacement",
+            "a CPU of its own for each vCPU",
+        ));
     }
     let devices = &domain.devices;
-    let grace = spec.termination_grace_period_seconds.unwrap_or(
-        api::kubevirt::VirtualMachineInstanceSpec::DEFAULT_GRACE_PERIOD_SECONDS,
-    );
+    let grace = spec
+        .termination_grace_period_seconds
+        .unwrap_or(api::kubevirt::VirtualMachineInstanceSpec::DEFAULT_GRACE_PERIOD_SECONDS);
     Ok(Plan {
         uuid: uuid(&firmware, namespace, &name)?,
         hostname: spec.hostname.clone().unwrap_or_else(|| first_label(&name)),
@@ -167,7 +171,9 @@ fn memory(vmi: &VirtualMachineInstance) -> Result<u64, PlanError> {
         .map(|amount| ("spec.domain.memory.guest".to_owned(), amount))
         .or_else(|| asked("requests"))
         .or_else(|| asked("limits"))
-        .ok_or_else(|| PlanError::field("spec.domain.memory.guest", "it is missing, and so is a request for memory"))?;
+        .ok_or_else(|| {
+            PlanError::field("spec.domain.memory.guest", "it is missing, and so is a request for memory")
+        })?;
     let bytes = quantity::whole(amount).map_err(|cause: QuantityError| PlanError::field(&field, cause))?;
     if bytes < MEBIBYTE {
         return Err(PlanError::field(field, format!("{} is less than one mebibyte", amount.0)));
@@ -180,7 +186,9 @@ fn machine(machine: Option<&Machine>) -> Result<String, PlanError> {
     match machine.map(|machine| machine.type_.as_str()) {
         None | Some("" | "q35") => Ok(MACHINE.to_owned()),
         Some(other) if other.starts_with("pc-q35-") => Ok(other.to_owned()),
-        Some(other) => Err(PlanError::unsupported("spec.domain.machine.type", format!("the machine {other:?}"))),
+        Some(other) => {
+            Err(PlanError::unsupported("spec.domain.machine.type", format!("the machine {other:?}")))
+        }
     }
 }
 
@@ -201,7 +209,9 @@ fn kernel(firmware: &Firmware) -> Result<Option<Kernel>, PlanError> {
         .as_ref()
         .ok_or_else(|| PlanError::field(format!("{FIELD}.container"), "it is missing"))?;
     let within = |field: &str, path: &Option<String>| {
-        path.as_ref().map(|path| inside(&format!("{FIELD}.container.{field}"), paths::KERNEL_BOOT, path)).transpose()
+        path.as_ref()
+            .map(|path| inside(&format!("{FIELD}.container.{field}"), paths::KERNEL_BOOT, path))
+            .transpose()
     };
     let kernel = within("kernelPath", &container.kernel_path)?
         .ok_or_else(|| PlanError::field(format!("{FIELD}.container.kernelPath"), "it is missing"))?;
@@ -228,7 +238,13 @@ fn vnics(vmi: &VirtualMachineInstance, cpus: u32) -> Result<Vec<PlannedVnic>, Pl
     if devices.interfaces.is_empty() && devices.autoattach_pod_interface != Some(false) {
         let mac = remembered(Interface::DEFAULT_NAME);
         let name = vnic_name("spec.domain.devices.interfaces", Interface::DEFAULT_NAME)?;
-        return Ok(vec![PlannedVnic { name, mac, model: InterfaceModel::Virtio, boot_order: None, queues: None }]);
+        return Ok(vec![PlannedVnic {
+            name,
+            mac,
+            model: InterfaceModel::Virtio,
+            boot_order: None,
+            queues: None,
+        }]);
     }
     let mut planned: Vec<PlannedVnic> = Vec::new();
     for (index, interface) in devices.interfaces.iter().enumerate() {
@@ -239,7 +255,9 @@ fn vnics(vmi: &VirtualMachineInstance, cpus: u32) -> Result<Vec<PlannedVnic>, Pl
             return Err(PlanError::field(format!("{field}.name"), format!("there are two called {name}")));
         }
         let model = interface.device_model();
-        let many = devices.network_interface_multi_queue == Some(true) && model == InterfaceModel::Virtio && cpus > 1;
+        let many = devices.network_interface_multi_queue == Some(true)
+            && model == InterfaceModel::Virtio
+            && cpus > 1;
         planned.push(PlannedVnic {
             mac: interface.requested_mac().or_else(|| remembered(&interface.name)),
             boot_order: interface.boot_order,
@@ -263,7 +281,9 @@ fn check_binding(field: &str, interface: &Interface) -> Result<(), PlanError> {
         ("binding", interface.binding.is_some()),
     ];
     match other.into_iter().find(|(_, chosen)| *chosen) {
-        Some((binding, _)) => Err(PlanError::unsupported(format!("{field}.{binding}"), "a binding other than bridge")),
+        Some((binding, _)) => {
+            Err(PlanError::unsupported(format!("{field}.{binding}"), "a binding other than bridge"))
+        }
         None => Ok(()),
     }
 }

@@ -60,7 +60,12 @@ pub fn grant_device() -> io::Result<()> {
 }
 
 /// Boots the sector; says why it did not.
-pub fn boots(qemu: &Path, directory: &Path, accelerator: Accelerator, deadline: Duration) -> Result<(), String> {
+pub fn boots(
+    qemu: &Path,
+    directory: &Path,
+    accelerator: Accelerator,
+    deadline: Duration,
+) -> Result<(), String> {
     let mut sector = [0; 512];
     sector[..CODE.len()].copy_from_slice(&CODE);
     sector[510..].copy_from_slice(&[0x55, 0xaa]);
@@ -72,7 +77,9 @@ pub fn boots(qemu: &Path, directory: &Path, accelerator: Accelerator, deadline: 
     }
     match ended.map_err(|error| error.to_string())? {
         Some(status) if status.code() == Some(i32::from(WORD) * 2 + 1) => Ok(()),
-        Some(status) => Err(format!("{status} {}", said.lines().next().unwrap_or_default()).trim().to_owned()),
+        Some(status) => {
+            Err(format!("{status} {}", said.lines().next().unwrap_or_default()).trim().to_owned())
+        }
         None => Err(format!("it hangs: nothing came within {} s", deadline.as_secs())),
     }
 }

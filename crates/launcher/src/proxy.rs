@@ -75,7 +75,9 @@ impl Proxy {
         loop {
             match UnixStream::connect(&self.path).await {
                 Ok(stream) => return Ok(stream),
-                Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
+                Err(error)
+                    if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) =>
+                {
                     sleep(RETRY).await;
                 }
                 Err(source) => return Err(self.failed(source)),

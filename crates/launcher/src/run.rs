@@ -143,11 +143,11 @@ impl Executor {
                 Effect::Prepare { vmi, accelerator } => this.prepare(&vmi, accelerator).await,
                 Effect::StartDomain => this.start_domain().await,
                 Effect::PressPowerButton => {
-                    this.report("pressing the power button", |host| host.press_power_button()).await;
+                    this.report("pressing the power button", Hypervisor::press_power_button).await;
                 }
-                Effect::Kill => this.report("switching the guest off", |host| host.kill()).await,
-                Effect::Pause => this.report("pausing the guest", |host| host.pause()).await,
-                Effect::Resume => this.report("resuming the guest", |host| host.resume()).await,
+                Effect::Kill => this.report("switching the guest off", Hypervisor::kill).await,
+                Effect::Pause => this.report("pausing the guest", Hypervisor::pause).await,
+                Effect::Resume => this.report("resuming the guest", Hypervisor::resume).await,
                 Effect::Wake { after } => {
                     tokio::time::sleep(after).await;
                     this.say(Input::Woke);

@@ -119,6 +119,7 @@ impl LineWriter {
 #[allow(clippy::unwrap_used, reason = "a test says what it expects")]
 mod tests {
     use super::*;
+    use std::os::unix::fs::MetadataExt as _;
     use std::sync::{Arc, Mutex};
 
     #[derive(Clone, Default)]
@@ -150,7 +151,6 @@ mod tests {
         let written = sink.0.lock().unwrap();
         assert_eq!(written.len(), 3000 * 1024 + 15);
         assert!(written.ends_with(b"x\nthe last words\n"));
-        use std::os::unix::fs::MetadataExt as _;
         let left = file.metadata().unwrap();
         assert_eq!(left.len(), 3000 * 1024 + 14);
         assert!(left.blocks() * 512 < 2 << 20, "{} blocks are still there", left.blocks());

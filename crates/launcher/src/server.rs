@@ -87,7 +87,8 @@ async fn accept(
         };
         let (mail, mailbox) = mpsc::unbounded_channel();
         mailboxes.lock().unwrap_or_else(PoisonError::into_inner).insert(id, mail);
-        let (mailboxes, inputs, status, alive) = (mailboxes.clone(), inputs.clone(), status.clone(), alive.clone());
+        let (mailboxes, inputs, status, alive) =
+            (mailboxes.clone(), inputs.clone(), status.clone(), alive.clone());
         tokio::spawn(async move {
             info!(connection = id, "a handler is connected");
             match converse(id, stream, mailbox, inputs, status).await {

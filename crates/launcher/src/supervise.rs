@@ -38,43 +38,71 @@ const PROBLEMS: usize = 8;
 #[derive(Clone, Debug, PartialEq)]
 pub enum Input {
     /// A handler said something; `from` is its connection.
-    Command { command: Command, from: u64 },
+    Command {
+        command: Command,
+        from: u64,
+    },
     /// The launcher is asked to end.
     Terminate,
     /// Networks and disks are there.
-    Prepared { interfaces: Vec<InterfaceStatus>, accelerator: Accelerator, accelerator_reason: Option<String> },
-    PreparationFailed { cause: String },
+    Prepared {
+        interfaces: Vec<InterfaceStatus>,
+        accelerator: Accelerator,
+        accelerator_reason: Option<String>,
+    },
+    PreparationFailed {
+        cause: String,
+    },
     /// The domain was started.
     Started,
-    StartFailed { cause: String },
+    StartFailed {
+        cause: String,
+    },
     /// The domain is seen in another state than before.
     Domain(DomainState),
     /// The time that was asked for is over.
     Woke,
     /// The hypervisor's daemon is gone and does not come back.
-    HypervisorLost { cause: String },
+    HypervisorLost {
+        cause: String,
+    },
     /// What was made is gone, but for what these say.
-    Cleaned { problems: Vec<String> },
+    Cleaned {
+        problems: Vec<String>,
+    },
     /// Something went wrong that ends nothing.
-    Problem { cause: String },
+    Problem {
+        cause: String,
+    },
 }
 
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    Prepare { vmi: Box<VirtualMachineInstance>, accelerator: AcceleratorPolicy },
+    Prepare {
+        vmi: Box<VirtualMachineInstance>,
+        accelerator: AcceleratorPolicy,
+    },
     StartDomain,
     PressPowerButton,
     Kill,
     Pause,
     Resume,
     /// Say [`Input::Woke`] later.
-    Wake { after: Duration },
+    Wake {
+        after: Duration,
+    },
     CleanUp,
     /// The status is another.
     Publish,
-    Refuse { to: u64, command: &'static str, reason: String },
-    Exit { code: u8 },
+    Refuse {
+        to: u64,
+        command: &'static str,
+        reason: String,
+    },
+    Exit {
+        code: u8,
+    },
 }
 
 /// How the guest is to end.
@@ -103,7 +131,13 @@ const DEFAULT_GRACE_SECONDS: u32 = 30;
 
 impl Default for Supervisor {
     fn default() -> Self {
-        Self { status: Status::default(), vmi: None, grace_seconds: DEFAULT_GRACE_SECONDS, stop: None, left: 0 }
+        Self {
+            status: Status::default(),
+            vmi: None,
+            grace_seconds: DEFAULT_GRACE_SECONDS,
+            stop: None,
+            left: 0,
+        }
     }
 }
 
@@ -132,7 +166,10 @@ impl Supervisor {
         match (input, self.status.phase) {
             (Input::Command { command, from }, _) => self.command(command, from),
             (Input::Terminate, _) => self.stop(Stop::Within(self.grace_seconds)),
-            (Input::Problem { cause }, _) => self.problem(cause),
+            (Input::Problem { cause }, _) => {
+                self.problem(cause);
+                Vec::new()
+            }
             (Input::Prepared { interfaces, accelerator, accelerator_reason }, Phase::Preparing) => {
                 self.status.interfaces = interfaces;
                 self.status.accelerator = Some(accelerator);
@@ -143,7 +180,9 @@ impl Supervisor {
                 self.status.phase = Phase::Starting;
                 vec![Effect::StartDomain]
             }
-            (Input::PreparationFailed { cause }, Phase::Preparing) => self.end(failed("PreparationFailed", cause)),
+            (Input::PreparationFailed { cause }, Phase::Preparing) => {
+                self.end(failed("PreparationFailed", cause))
+            }
             (Input::Started, Phase::Starting) => {
                 self.status.phase = Phase::Running;
                 self.stop.take().map_or_else(Vec::new, |stop| self.stop(stop))
@@ -155,9 +194,12 @@ impl Supervisor {
                 self.end(failed("HypervisorLost", cause))
             }
             (Input::Cleaned { problems }, Phase::CleaningUp) => {
-                problems.into_iter().for_each(|problem| drop(self.problem(problem)));
+                for problem in problems {
+                    self.problem(problem);
+                }
                 self.status.phase = Phase::Ended;
-                let well = self.status.ending.as_ref().is_some_and(|ending| ending.outcome == Outcome::Succeeded);
+                let well =
+                    self.status.ending.as_ref().is_some_and(|ending| ending.outcome == Outcome::Succeeded);
                 vec![Effect::Exit { code: u8::from(!well) }]
             }
             // Late news of what is over already.
@@ -173,11 +215,16 @@ impl Supervisor {
             (Command::Start { vmi, accelerator }, Phase::Waiting) => {
                 self.vmi = Some(vmi.metadata.uid.clone().unwrap_or_default());
                 let grace = vmi.spec.termination_grace_period_seconds;
-                self.grace_seconds = grace.map_or(DEFAULT_GRACE_SECONDS, |grace| u32::try_from(grace.max(0)).unwrap_or(u32::MAX));
+                self.grace_seconds = grace
+                    .map_or(DEFAULT_GRACE_SECONDS, |grace| u32::try_from(grace.max(0)).unwrap_or(u32::MAX));
                 self.status.phase = Phase::Preparing;
                 vec![Effect::Prepare { vmi, accelerator }]
             }
-            (Command::Start { vmi, .. }, _) if self.vmi == Some(vmi.metadata.uid.clone().unwrap_or_default()) => Vec::new(),
+            (Command::Start { vmi, .. }, _)
+                if self.vmi == Some(vmi.metadata.uid.clone().unwrap_or_default()) =>
+            {
+                Vec::new()
+            }
             (Command::Start { .. }, phase) => {
                 refuse(name, format!("the launcher is {phase}, and runs one VM only"))
             }
@@ -185,12 +232,14 @@ impl Supervisor {
             (Command::Kill, _) => self.stop(Stop::AtOnce),
             (Command::Pause, Phase::Running) => vec![Effect::Pause],
             (Command::Resume, Phase::Paused) => vec![Effect::Resume],
-            (Command::Pause, Phase::Paused) | (Command::Resume, Phase::Running) => Vec::new(),
+            // It is so already; and the conversation's own, which are answered there.
+            (Command::Pause, Phase::Paused)
+            | (Command::Resume, Phase::Running)
+            | (Command::Hello { .. } | Command::Query, _) => Vec::new(),
             (Command::Pause | Command::Resume, phase) => {
-                refuse(name, format!("the launcher is {phase}: there is no guest that could be paused or resumed"))
+                let reason = format!("the launcher is {phase}: no guest could be paused or resumed");
+                refuse(name, reason)
             }
-            // The conversation's own, and answered there.
-            (Command::Hello { .. } | Command::Query, _) => Vec::new(),
         }
     }
 
@@ -258,13 +307,12 @@ impl Supervisor {
         vec![Effect::CleanUp]
     }
 
-    fn problem(&mut self, cause: String) -> Vec<Effect> {
+    fn problem(&mut self, cause: String) {
         let problems = &mut self.status.problems;
         if problems.len() == PROBLEMS {
             problems.remove(0);
         }
         problems.push(cause);
-        Vec::new()
     }
 }
 

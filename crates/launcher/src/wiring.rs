@@ -6,7 +6,9 @@
 //! On the way back the interface gets its addresses again: plugins look at them when they detach it, to find the rules that they made
 //! for them.
 
-use net::{Address, Announcement, DuplicateDetection, Error, Handle, IpNet, MacAddress, Namespace, Sysctl, Teardown};
+use net::{
+    Address, Announcement, DuplicateDetection, Error, Handle, IpNet, MacAddress, Namespace, Sysctl, Teardown,
+};
 use wire::Vnic;
 
 /// The pod's network, as the launcher changes it.
@@ -123,9 +125,9 @@ impl Wiring {
 
 /// Another address for the interface of a guest with this one: local, a station's, and never the same.
 fn stand_in(guest: MacAddress) -> MacAddress {
-    let [first, rest @ ..] = guest.0;
-    let [a, b, c, d, e] = rest;
-    MacAddress([(first | 0x02) ^ 0x10, a, b, c, d, e])
+    let mut octets = guest.0;
+    octets[0] = (octets[0] | 0x02) ^ 0x10;
+    MacAddress(octets)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! Every string is escaped on its way out, and a character that XML cannot carry at all is an error: no text that a user wrote can
 //! become an element.
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 
 /// A text holds a character that XML has no way to write.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -28,13 +28,13 @@ impl Element {
     }
 
     /// An element that holds this text.
-    pub fn with_text(name: &'static str, text: impl ToString) -> Self {
-        Self { text: Some(text.to_string()), ..Self::new(name) }
+    pub fn with_text(name: &'static str, text: impl Display) -> Self {
+        Self { text: Some(format!("{text}")), ..Self::new(name) }
     }
 
     #[must_use]
-    pub fn attribute(mut self, name: &'static str, value: impl ToString) -> Self {
-        self.attributes.push((name, value.to_string()));
+    pub fn attribute(mut self, name: &'static str, value: impl Display) -> Self {
+        self.attributes.push((name, format!("{value}")));
         self
     }
 
@@ -111,7 +111,10 @@ mod tests {
 
     #[test]
     fn a_document() {
-        let root = Element::new("a").attribute("b", 1).child(Element::with_text("c", "x & y")).child(Element::new("d"));
+        let root = Element::new("a")
+            .attribute("b", 1)
+            .child(Element::with_text("c", "x & y"))
+            .child(Element::new("d"));
         assert_eq!(root.document().unwrap(), "<a b='1'>\n  <c>x &amp; y</c>\n  <d/>\n</a>\n");
     }
 

@@ -48,7 +48,8 @@ impl TestLab {
 
     /// A place for a lab that is yet to be made.
     pub fn none() -> Self {
-        let directory = tempfile::Builder::new().prefix("godwit-labs-").tempdir().expect("a directory").keep();
+        let directory =
+            tempfile::Builder::new().prefix("godwit-labs-").tempdir().expect("a directory").keep();
         let program = binary();
         let holder = Command::new("/bin/sh")
             .args(["-c", HOLDER, "holder"])
@@ -80,7 +81,11 @@ impl TestLab {
     /// The program on this lab.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
-        command.args(arguments).env("GODWIT_LABS", &self.directory).env("GODWIT_LAB", NAME).stdin(Stdio::null());
+        command
+            .args(arguments)
+            .env("GODWIT_LABS", &self.directory)
+            .env("GODWIT_LAB", NAME)
+            .stdin(Stdio::null());
         command
     }
 
@@ -152,7 +157,9 @@ impl TestLab {
     pub fn processes(&self, role: &str) -> Vec<i32> {
         let status = self.status();
         let processes = status["processes"].as_array().expect("processes");
-        let found = processes.iter().filter(|process| process["role"].as_str().is_some_and(|is| is.starts_with(role)));
+        let found = processes
+            .iter()
+            .filter(|process| process["role"].as_str().is_some_and(|is| is.starts_with(role)));
         found.filter_map(|process| i32::try_from(process["pid"].as_i64()?).ok()).collect()
     }
 }
@@ -163,7 +170,10 @@ impl Drop for TestLab {
             let logs = self.godwit(&["lab", "logs"]);
             let text = String::from_utf8_lossy(&logs.stdout);
             let lines: Vec<_> = text.lines().collect();
-            eprintln!("--- the end of the lab's logs\n{}", lines[lines.len().saturating_sub(60)..].join("\n"));
+            eprintln!(
+                "--- the end of the lab's logs\n{}",
+                lines[lines.len().saturating_sub(60)..].join("\n")
+            );
         }
         if let Some(mut holder) = self.holder.take() {
             drop(holder.stdin.take());

@@ -38,10 +38,7 @@ impl Webhook {
     }
 
     /// The same on a loopback socket that listens already, perhaps in another network namespace.
-    pub fn serve_on(
-        listener: TcpListener,
-        answer: impl Fn(&Value) -> Value + Send + Sync + 'static,
-    ) -> Self {
+    pub fn serve_on(listener: TcpListener, answer: impl Fn(&Value) -> Value + Send + Sync + 'static) -> Self {
         let key = KeyPair::generate().expect("a key");
         let certificate = CertificateParams::new(["127.0.0.1".to_owned(), "localhost".to_owned()])
             .and_then(|params| params.self_signed(&key))

@@ -106,7 +106,8 @@ pub fn decode<M: Message>(line: &[u8]) -> Result<M, DecodeError> {
 fn beginning(line: &[u8]) -> String {
     const SHOWN: usize = 60;
     let cut = &line[..line.len().min(SHOWN)];
-    let text: String = String::from_utf8_lossy(cut).chars().filter(|character| !character.is_control()).collect();
+    let text: String =
+        String::from_utf8_lossy(cut).chars().filter(|character| !character.is_control()).collect();
     if line.len() > SHOWN { format!("{text}…") } else { text }
 }
 
@@ -140,6 +141,7 @@ impl Lines {
     }
 
     /// The next whole line as a message; none: not all of it is there yet.
+    #[allow(clippy::should_implement_trait, reason = "which message is expected is the caller's to say")]
     pub fn next<M: Message>(&mut self) -> Option<Result<M, DecodeError>> {
         let line = self.whole.pop_front()?;
         Some(line.ok_or(DecodeError::TooLong { message: M::NAME }).and_then(|line| decode(&line)))
@@ -206,7 +208,10 @@ mod tests {
             assert!(refused.to_string().starts_with("not a CNI request: "), "{refused}");
         }
         let vnic: VnicName = "a".parse().unwrap();
-        assert_eq!(decode::<ProxyRequest>(br#"{"request":"del","vnic":"a"}"#).unwrap(), ProxyRequest::Del { vnic });
+        assert_eq!(
+            decode::<ProxyRequest>(br#"{"request":"del","vnic":"a"}"#).unwrap(),
+            ProxyRequest::Del { vnic }
+        );
     }
 
     #[test]

@@ -9,8 +9,9 @@ use api::mac::MacAddress;
 use ipnet::IpNet;
 use proptest::{collection::vec, option, prelude::*};
 use wire::{
-    Accelerator, AcceleratorPolicy, Command, Dns, Ending, Event, InterfaceName, InterfaceStatus, Lines, Message,
-    Outcome, Phase, ProxyRequest, ProxyResponse, Status, Vnic, VnicAddress, VnicName, VnicRoute, decode, encode,
+    Accelerator, AcceleratorPolicy, Command, Dns, Ending, Event, InterfaceName, InterfaceStatus, Lines,
+    Message, Outcome, Phase, ProxyRequest, ProxyResponse, Status, Vnic, VnicAddress, VnicName, VnicRoute,
+    decode, encode,
 };
 
 fn vnic_name() -> impl Strategy<Value = VnicName> {
@@ -69,16 +70,21 @@ fn proxy_response() -> impl Strategy<Value = ProxyResponse> {
 }
 
 fn instance() -> impl Strategy<Value = Box<VirtualMachineInstance>> {
-    (any::<String>(), option::of(any::<String>()), option::of(0..1000_i64)).prop_map(|(name, hostname, grace)| {
-        let mut spec = VirtualMachineInstanceSpec { hostname, ..Default::default() };
-        spec.termination_grace_period_seconds = grace;
-        Box::new(VirtualMachineInstance::new(&name, spec))
-    })
+    (any::<String>(), option::of(any::<String>()), option::of(0..1000_i64)).prop_map(
+        |(name, hostname, grace)| {
+            let mut spec = VirtualMachineInstanceSpec { hostname, ..Default::default() };
+            spec.termination_grace_period_seconds = grace;
+            Box::new(VirtualMachineInstance::new(&name, spec))
+        },
+    )
 }
 
 fn command() -> impl Strategy<Value = Command> {
-    let policy =
-        prop_oneof![Just(AcceleratorPolicy::Probe), Just(AcceleratorPolicy::Kvm), Just(AcceleratorPolicy::Tcg)];
+    let policy = prop_oneof![
+        Just(AcceleratorPolicy::Probe),
+        Just(AcceleratorPolicy::Kvm),
+        Just(AcceleratorPolicy::Tcg)
+    ];
     prop_oneof![
         any::<u32>().prop_map(|version| Command::Hello { version }),
         (instance(), policy).prop_map(|(vmi, accelerator)| Command::Start { vmi, accelerator }),
@@ -101,8 +107,11 @@ prop_compose! {
 
 fn ending() -> impl Strategy<Value = Ending> {
     let outcome = prop_oneof![Just(Outcome::Succeeded), Just(Outcome::Failed)];
-    (outcome, any::<String>(), any::<String>())
-        .prop_map(|(outcome, reason, message)| Ending { outcome, reason, message })
+    (outcome, any::<String>(), any::<String>()).prop_map(|(outcome, reason, message)| Ending {
+        outcome,
+        reason,
+        message,
+    })
 }
 
 fn phase() -> impl Strategy<Value = Phase> {
@@ -134,7 +143,7 @@ fn event() -> impl Strategy<Value = Event> {
 /// The message goes through a line, alone in it, and comes back.
 fn returns<M: Message + PartialEq + std::fmt::Debug>(message: &M) {
     let line = encode(message).unwrap();
-    assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
+    assert_eq!(line.iter().position(|byte| *byte == b'\n'), Some(line.len() - 1));
     let mut lines = Lines::new();
     lines.push(&line);
     assert_eq!(&lines.next::<M>().unwrap().unwrap(), message);

@@ -25,14 +25,17 @@ impl Process {
             Self::Init { directory, listeners } => ::lab::lab_init(&directory, &listeners)?,
             Self::NodeInit { directory, node, fabric } => ::lab::node_init(&directory, &node, fabric)?,
             Self::ControlPlane { directory, cluster } => {
-                super::runtime()?
-                    .block_on(async { ::lab::run_control_plane(&directory, &cluster, terminated()?).await })?;
+                super::runtime()?.block_on(async {
+                    Box::pin(::lab::run_control_plane(&directory, &cluster, terminated()?)).await
+                })?;
             }
             Self::Gate { directory, cluster } => {
-                super::runtime()?.block_on(async { ::lab::gate(&directory, &cluster, terminated()?).await })?;
+                super::runtime()?
+                    .block_on(async { ::lab::gate(&directory, &cluster, terminated()?).await })?;
             }
             Self::Relay { directory, cluster } => {
-                super::runtime()?.block_on(async { ::lab::relay(&directory, &cluster, terminated()?).await })?;
+                super::runtime()?
+                    .block_on(async { ::lab::relay(&directory, &cluster, terminated()?).await })?;
             }
             Self::Agent => super::runtime()?.block_on(async { ::lab::run_agent(terminated()?).await })?,
             Self::Shim { arguments } => return Ok(::lab::run_shim(arguments)),

@@ -4,8 +4,8 @@ use std::io::{IsTerminal as _, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Context as _;
 use ::lab::{Lab, View};
+use anyhow::Context as _;
 
 use crate::table::Table;
 
@@ -23,7 +23,12 @@ pub fn status(lab: &Lab, json: bool) -> anyhow::Result<()> {
 }
 
 fn print_view(view: &View) {
-    println!("lab {} ({}), in {}", view.name, if view.running { "running" } else { "stopped" }, view.directory);
+    println!(
+        "lab {} ({}), in {}",
+        view.name,
+        if view.running { "running" } else { "stopped" },
+        view.directory
+    );
     for cluster in &view.clusters {
         println!("\ncluster {}: export KUBECONFIG={}", cluster.name, cluster.kubeconfig);
         if let Some(why) = &cluster.unreachable {
@@ -76,10 +81,10 @@ pub fn images(lab: &Lab) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub fn shell(lab: &Lab, place: &str, container: Option<&str>, command: Vec<String>) -> anyhow::Result<()> {
+pub fn shell(lab: &Lab, place: &str, container: Option<&str>, command: &[String]) -> anyhow::Result<()> {
     let target = super::runtime()?.block_on(::lab::find_place(lab, place, container))?;
     let interactive = command.is_empty() && std::io::stdin().is_terminal();
-    let never = ::lab::enter(&target, &command, interactive)?;
+    let never = ::lab::enter(&target, command, interactive)?;
     match never {}
 }
 
@@ -92,7 +97,11 @@ pub fn logs(lab: &Lab, process: Option<&str>, follow: bool) -> anyhow::Result<()
             files.push(Followed { name, path, offset: 0 });
         }
     }
-    anyhow::ensure!(!files.is_empty(), "there is no log of {:?}: try `godwit lab logs`", process.unwrap_or("the lab"));
+    anyhow::ensure!(
+        !files.is_empty(),
+        "there is no log of {:?}: try `godwit lab logs`",
+        process.unwrap_or("the lab")
+    );
     files.sort_by(|one, other| one.name.cmp(&other.name));
     let named = files.len() > 1;
     loop {
@@ -115,7 +124,8 @@ struct Followed {
 impl Followed {
     /// Prints the whole lines that are new.
     fn print(&mut self, named: bool) -> anyhow::Result<()> {
-        let text = read_from(&self.path, self.offset).with_context(|| format!("reading {}", self.path.display()))?;
+        let text =
+            read_from(&self.path, self.offset).with_context(|| format!("reading {}", self.path.display()))?;
         let Some(end) = text.iter().rposition(|byte| *byte == b'\n') else { return Ok(()) };
         self.offset += end as u64 + 1;
         let mut out = std::io::stdout().lock();

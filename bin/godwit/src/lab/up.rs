@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use ::lab::{Lab, Progress, Topology};
 use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressStyle};
-use ::lab::{Lab, Progress, Topology};
 
 pub fn run(lab: &Lab, wanted: Option<&Topology>, timeout: u64) -> anyhow::Result<()> {
     let begin = Instant::now();
@@ -64,7 +64,12 @@ fn tell(bar: &ProgressBar, progress: Progress) {
 
 fn summary(lab: &Lab, topology: &Topology, took: Duration) {
     let name = if lab.name == "lab" { String::new() } else { format!(" --name {}", lab.name) };
-    println!("The lab {:?} is ready: {} nodes in {:.1} s.\n", lab.name, topology.nodes().count(), took.as_secs_f32());
+    println!(
+        "The lab {:?} is ready: {} nodes in {:.1} s.\n",
+        lab.name,
+        topology.nodes().count(),
+        took.as_secs_f32()
+    );
     for cluster in &topology.clusters {
         if topology.clusters.len() > 1 {
             println!("  # cluster {}", cluster.name);

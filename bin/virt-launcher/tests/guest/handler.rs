@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use net::{Address, DuplicateDetection, Handle, IpNet, NewLink, Peer};
+use net::{Address, Handle, IpNet, NewLink, Peer};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::unix::OwnedWriteHalf;
@@ -17,8 +17,6 @@ use crate::sandbox::Pod;
 
 pub const GATEWAY: &str = "10.9.0.1";
 pub const ADDRESS: &str = "10.9.0.5";
-pub const GATEWAY_6: &str = "fd09::1";
-pub const ADDRESS_6: &str = "fd09::5";
 pub const MTU: u32 = 1400;
 
 /// The test as the handler of the pod's node.
@@ -37,10 +35,7 @@ impl Handler {
         let pod = Pod::start();
         let node = Handle::open(&pod.node.namespace).unwrap();
         node.ensure_link(&NewLink::bridge("cni0").up()).await.unwrap();
-        for network in [format!("{GATEWAY}/24"), format!("{GATEWAY_6}/64")] {
-            let address = Address::new(network.parse().unwrap()).detection(DuplicateDetection::Skip);
-            node.add_address("cni0", address).await.unwrap();
-        }
+        node.add_address("cni0", Address::new(format!("{GATEWAY}/24").parse().unwrap())).await.unwrap();
         let asked = Arc::default();
         serve(&pod, Arc::clone(&asked));
         let (commands, status, refusals) = connect(&pod).await;
@@ -52,11 +47,12 @@ impl Handler {
     }
 
     /// Waits for a status.
-    pub async fn until(&mut self, what: &str, seconds: u64, holds: impl Fn(&Status) -> bool) -> Status {
+    pub async fn until(&self, what: &str, seconds: u64, holds: impl Fn(&Status) -> bool) -> Status {
         let deadline = Duration::from_secs(seconds);
-        match tokio::time::timeout(deadline, self.status.wait_for(|status| holds(status))).await {
-            Ok(Ok(status)) => return status.clone(),
-            Ok(Err(_)) | Err(_) => {}
+        let mut status = self.status.clone();
+        let held = tokio::time::timeout(deadline, status.wait_for(|status| holds(status))).await;
+        if let Ok(Ok(status)) = held {
+            return status.clone();
         }
         let (last, log, console) = (self.status.borrow().clone(), self.pod.log(), self.pod.console());
         panic!("not {what} within {seconds} s\nlast: {last:?}\nlog:\n{log}\nconsole:\n{console}")
@@ -79,7 +75,11 @@ impl Handler {
         };
         let reached = tokio::task::block_in_place(|| self.pod.node.namespace.run(connect)).unwrap();
         reached.unwrap_or_else(|error| {
-            panic!("{target} is not reached: {error}\nlog:\n{}\nconsole:\n{}", self.pod.log(), self.pod.console())
+            panic!(
+                "{target} is not reached: {error}\nlog:\n{}\nconsole:\n{}",
+                self.pod.log(),
+                self.pod.console()
+            )
         })
     }
 
@@ -110,13 +110,17 @@ impl Handler {
     }
 }
 
-async fn connect(pod: &Pod) -> (OwnedWriteHalf, watch::Receiver<Status>, mpsc::UnboundedReceiver<(String, String)>) {
+async fn connect(
+    pod: &Pod,
+) -> (OwnedWriteHalf, watch::Receiver<Status>, mpsc::UnboundedReceiver<(String, String)>) {
     let path = pod.private().join(wire::LAUNCHER_SOCKET);
     let deadline = Instant::now() + Duration::from_secs(30);
     let stream = loop {
         match UnixStream::connect(&path).await {
             Ok(stream) => break stream,
-            Err(error) => assert!(Instant::now() < deadline, "the launcher does not listen: {error}\n{}", pod.log()),
+            Err(error) => {
+                assert!(Instant::now() < deadline, "the launcher does not listen: {error}\n{}", pod.log());
+            }
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     };
@@ -166,21 +170,19 @@ async fn answer(node: &Handle, pod: &Handle, request: ProxyRequest) -> ProxyResp
         ProxyRequest::Add { vnic } => {
             let end = Peer::new("vnic0").namespace(pod.namespace()).mtu(MTU).up();
             node.create_link(&NewLink::veth("veth0", end).master("cni0").mtu(MTU).up()).await.unwrap();
-            let networks = [format!("{ADDRESS}/24"), format!("{ADDRESS_6}/64")].map(|text| text.parse::<IpNet>().unwrap());
-            for network in networks {
-                let address = Address::new(network).detection(DuplicateDetection::Skip);
-                pod.add_address("vnic0", address).await.unwrap();
-            }
-            let gateways = [GATEWAY, GATEWAY_6].map(|text| Some(text.parse().unwrap()));
-            let addresses = networks.into_iter().zip(gateways);
+            let address: IpNet = format!("{ADDRESS}/24").parse().unwrap();
+            pod.add_address("vnic0", Address::new(address)).await.unwrap();
             let default = VnicRoute { destination: "0.0.0.0/0".parse().unwrap(), gateway: None };
             let added = Vnic {
                 name: vnic,
                 interface: "vnic0".parse().unwrap(),
                 mac: None,
-                addresses: addresses.map(|(address, gateway)| VnicAddress { address, gateway }).collect(),
+                addresses: vec![VnicAddress { address, gateway: Some(GATEWAY.parse().unwrap()) }],
                 routes: vec![default],
-                dns: wire::Dns { servers: vec!["10.96.0.10".parse().unwrap()], search: vec!["cluster.local".to_owned()] },
+                dns: wire::Dns {
+                    servers: vec!["10.96.0.10".parse().unwrap()],
+                    search: vec!["cluster.local".to_owned()],
+                },
                 mtu: None,
             };
             ProxyResponse::Added { vnic: Box::new(added) }

@@ -42,7 +42,8 @@ exec setpriv --bounding-set "$6" --inh-caps=-all -- env -i PATH=/usr/sbin:/usr/b
 "#;
 
 /// What a launcher pod may do, as capabilities(7) names it.
-const RIGHTS: &str = "-all,+net_admin,+net_bind_service,+net_raw,+chown,+dac_override,+fowner,+setuid,+setgid,+setpcap,+kill";
+const RIGHTS: &str =
+    "-all,+net_admin,+net_bind_service,+net_raw,+chown,+dac_override,+fowner,+setuid,+setgid,+setpcap,+kill";
 
 /// A process that ends with the test.
 pub struct Process(Child);
@@ -101,7 +102,7 @@ pub struct Pod {
 }
 
 impl Pod {
-    /// Makes the directories and networks; `prepare` sees them before the launcher starts.
+    /// Makes the directories and networks, and starts the launcher.
     pub fn start() -> Self {
         let image = environment("GODWIT_LAUNCHER_IMAGE");
         let (kernel, initrd) = (environment("GODWIT_GUEST_KERNEL"), environment("GODWIT_GUEST_INITRD"));
@@ -176,7 +177,7 @@ impl Pod {
 
     /// The end of the launcher.
     pub async fn ended(&mut self) -> ExitStatus {
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + Duration::from_mins(1);
         loop {
             if let Some(status) = self.launcher.0.try_wait().unwrap() {
                 return status;
@@ -195,7 +196,8 @@ fn environment(name: &str) -> PathBuf {
         let said = String::from_utf8(said.stdout).unwrap();
         said.lines().find_map(|line| line.strip_prefix(&format!("export {name}=")).map(str::to_owned))
     });
-    let path = PathBuf::from(path.unwrap_or_else(|| panic!("${name} is not set, and tools/setup does not know it")));
+    let path =
+        PathBuf::from(path.unwrap_or_else(|| panic!("${name} is not set, and tools/setup does not know it")));
     assert!(path.exists(), "{} is not there: run `tools/setup vm` first", path.display());
     path
 }

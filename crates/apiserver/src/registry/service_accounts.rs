@@ -23,7 +23,9 @@ pub(super) fn admit(registry: &Registry, kind: &Kind, pod: &mut Value) -> ApiRes
     let view = registry.store.view();
     let stored = view.get("serviceaccounts", &super::key(&namespace, &account)).map(|stored| stored.value());
     let Some(stored) = stored else {
-        let why = format!("error looking up service account {namespace}/{account}: serviceaccount {account:?} not found");
+        let why = format!(
+            "error looking up service account {namespace}/{account}: serviceaccount {account:?} not found"
+        );
         return Err(ApiError::forbidden("", "pods", &name, &why));
     };
     spec.insert("serviceAccountName".into(), json!(account));

@@ -51,7 +51,21 @@ async fn what_users_write_is_accepted_and_what_cannot_be_is_refused() {
     let refused = space.http.post(&machines, &both).await;
     assert_eq!(refused.status, 422, "{}", refused.json());
 
-    let unknown = machine("c", &json!({ "runStrategy": "Always", "template": template, "wings": 2 }));
+    // Machines keep what their schema does not know, for admission to refuse by its path; other kinds do not.
+    let unknown = json!({ "runStrategy": "Always", "template": template, "wings": 2 });
+    let mut kept = machine("c", &unknown);
+    kept["spec"]["template"]["spec"]["domain"]["devices"]["gpus"] = json!([{ "name": "g" }]);
+    let kept = space.http.post(&strict, &kept).await.ok();
+    assert_eq!(kept["spec"]["wings"], 2);
+    assert_eq!(kept["spec"]["template"]["spec"]["domain"]["devices"]["gpus"][0]["name"], "g");
+
+    let migrations =
+        format!("/apis/kubevirt.io/v1/namespaces/{}/virtualmachineinstancemigrations", space.name);
+    let strict = format!("{migrations}?fieldValidation=Strict");
+    let unknown = json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigration", "metadata": { "name": "c" },
+        "spec": { "vmiName": "a", "wings": 2 },
+    });
     let refused = space.http.post(&strict, &unknown).await;
     assert_eq!(refused.status, 400, "{}", refused.json());
     assert!(refused.json()["message"].as_str().unwrap().contains("spec.wings"));

@@ -102,7 +102,7 @@ pub fn decide(vm: &VirtualMachine, vmi: Option<&VirtualMachineInstance>, now: Ti
         (Want::Stop, Some(vmi)) => decision.actions.extend(deletion(vmi)),
         _ => {}
     }
-    forget_requests(own, &mut decision.status);
+    forget_requests(vm, own, &mut decision.status);
     status::describe(vm, own, &mut decision.status, want, now);
     decision
 }
@@ -134,8 +134,13 @@ fn want(vm: &VirtualMachine, vmi: Option<&VirtualMachineInstance>, status: &Virt
 }
 
 /// Requests that were obeyed. A start is obeyed when there is an instance that has not ended, a stop when the instance that it
-/// was for is on its way out.
-fn forget_requests(vmi: Option<&VirtualMachineInstance>, status: &mut VirtualMachineStatus) {
+/// was for is on its way out. A halted machine obeys no start, now or later.
+fn forget_requests(
+    vm: &VirtualMachine,
+    vmi: Option<&VirtualMachineInstance>,
+    status: &mut VirtualMachineStatus,
+) {
+    let halted = vm.spec.effective_run_strategy() == RunStrategy::Halted;
     let leaving = vmi.is_some_and(|vmi| vmi.metadata.deletion_timestamp.is_some());
     let started = vmi.is_some_and(|vmi| !is_final(vmi)) && !leaving;
     let mut stopping = false;
@@ -147,7 +152,7 @@ fn forget_requests(vmi: Option<&VirtualMachineInstance>, status: &mut VirtualMac
             open
         }
         // Asked for after a stop: it is about the next instance.
-        StateChangeAction::Start => stopping || !started,
+        StateChangeAction::Start => !halted && (stopping || !started),
     });
 }
 

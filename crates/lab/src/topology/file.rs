@@ -9,8 +9,8 @@ use serde::{Deserialize, Deserializer};
 use serde_saphyr::Spanned;
 
 use super::{
-    API_PORT, Cluster, MANAGEMENT, NODE_PREFIX, Network, Nic, Node, Rate, Refusal, Taint, Topology, check_label,
-    check_unique, mac, refuse,
+    API_PORT, Cluster, MANAGEMENT, NODE_PREFIX, Network, Nic, Node, Rate, Refusal, Taint, Topology,
+    check_label, check_unique, mac, refuse,
 };
 
 /// Names of nodes become host names and parts of names of objects.
@@ -141,29 +141,30 @@ impl ClusterEntry {
         match &self.nodes {
             None => (0..3).for_each(|_| nodes.push(NodeEntry::default().decide(prefix, nodes.len()))),
             Some(Spanned { value: Nodes::Count(count), .. }) => {
-                (0..(*count).min(MOST_NODES + 1)).for_each(|_| nodes.push(NodeEntry::default().decide(prefix, nodes.len())));
+                (0..(*count).min(MOST_NODES + 1))
+                    .for_each(|_| nodes.push(NodeEntry::default().decide(prefix, nodes.len())));
             }
             Some(Spanned { value: Nodes::List(list), .. }) => {
                 for entry in list {
                     entry.check()?;
                     let count = entry.count.as_ref().map_or(1, |count| count.value);
-                    (0..count.min(MOST_NODES + 1)).for_each(|_| nodes.push(entry.decide(prefix, nodes.len())));
+                    (0..count.min(MOST_NODES + 1))
+                        .for_each(|_| nodes.push(entry.decide(prefix, nodes.len())));
                 }
             }
         }
         if nodes.is_empty() || nodes.len() > MOST_NODES {
-            let rule = format!(
-                "cluster {:?}: it must have 1 to {MOST_NODES} nodes",
-                self.name.value
-            );
+            let rule = format!("cluster {:?}: it must have 1 to {MOST_NODES} nodes", self.name.value);
             return match &self.nodes {
                 Some(at) => refuse(at, rule),
                 None => refuse(&self.name, rule),
             };
         }
         let pod_cidr = match &self.pod_cidr {
-            Some(text) => self.pod_cidr(text, nodes.len())?,
-            None => Ipv4Net::new_assert([10, 244 + u8::try_from(index.min(11)).unwrap_or(11), 0, 0].into(), 16),
+            Some(text) => pod_cidr(text, nodes.len())?,
+            None => {
+                Ipv4Net::new_assert([10, 244 + u8::try_from(index.min(11)).unwrap_or(11), 0, 0].into(), 16)
+            }
         };
         Ok(Cluster {
             name: self.name.value.clone(),
@@ -174,28 +175,29 @@ impl ClusterEntry {
             nodes,
         })
     }
+}
 
-    fn pod_cidr(&self, text: &Spanned<String>, nodes: usize) -> Result<Ipv4Net, Refusal> {
-        let cidr = match text.value.parse() {
-            Ok(IpNet::V4(cidr)) if cidr.trunc() == cidr => cidr,
-            _ => {
-                return refuse(
-                    text,
-                    format!("podCIDR {:?}: it must be an IPv4 network such as 10.244.0.0/16", text.value),
-                );
-            }
-        };
-        let room = NODE_PREFIX.checked_sub(cidr.prefix_len()).map_or(0, |bits| 1_usize << bits);
-        if room < nodes {
+/// A cluster's range, with room for every node.
+fn pod_cidr(text: &Spanned<String>, nodes: usize) -> Result<Ipv4Net, Refusal> {
+    let cidr = match text.value.parse() {
+        Ok(IpNet::V4(cidr)) if cidr.trunc() == cidr => cidr,
+        _ => {
             return refuse(
                 text,
-                format!(
-                    "podCIDR {cidr}: it has room for {room} nodes of a /{NODE_PREFIX} each, and there are {nodes}"
-                ),
+                format!("podCIDR {:?}: it must be an IPv4 network such as 10.244.0.0/16", text.value),
             );
         }
-        Ok(cidr)
+    };
+    let room = NODE_PREFIX.checked_sub(cidr.prefix_len()).map_or(0, |bits| 1_usize << bits);
+    if room < nodes {
+        return refuse(
+            text,
+            format!(
+                "podCIDR {cidr}: it has room for {room} nodes of a /{NODE_PREFIX} each, and there are {nodes}"
+            ),
+        );
     }
+    Ok(cidr)
 }
 
 impl NodeEntry {
@@ -240,7 +242,8 @@ impl NodeEntry {
 
 fn taint(text: &str) -> Option<Taint> {
     let (name, effect) = text.rsplit_once(':')?;
-    let (key, value) = name.split_once('=').map_or((name, None), |(key, value)| (key, Some(value.to_owned())));
+    let (key, value) =
+        name.split_once('=').map_or((name, None), |(key, value)| (key, Some(value.to_owned())));
     let known = matches!(effect, "NoSchedule" | "PreferNoSchedule" | "NoExecute");
     (known && !key.is_empty()).then(|| Taint { key: key.to_owned(), value, effect: effect.to_owned() })
 }
@@ -266,7 +269,10 @@ impl NetworkEntry {
         check_label("network", &self.name, LONGEST_NETWORK)?;
         let number = self.nic.value.strip_prefix("eth").unwrap_or_default();
         if number.is_empty() || number.len() > 3 || !number.bytes().all(|byte| byte.is_ascii_digit()) {
-            return refuse(&self.nic, format!("nic {:?}: NICs are called eth0, eth1 and so on", self.nic.value));
+            return refuse(
+                &self.nic,
+                format!("nic {:?}: NICs are called eth0, eth1 and so on", self.nic.value),
+            );
         }
         for name in self.nodes.iter().flatten() {
             if topology.node(&name.value).is_none() {
@@ -317,13 +323,14 @@ impl NetworkEntry {
         if management {
             let cidr = self.cidr(index)?;
             if let Some(cluster) = topology.clusters.iter().find(|cluster| overlap(cluster.pod_cidr, cidr)) {
-                let rule =
-                    format!("cidr {cidr} overlaps the pods' {} of cluster {:?}", cluster.pod_cidr, cluster.name);
+                let rule = format!(
+                    "cidr {cidr} overlaps the pods' {} of cluster {:?}",
+                    cluster.pod_cidr, cluster.name
+                );
                 return refuse(self.cidr.as_ref().unwrap_or(&self.name), rule);
             }
             let mut free = cidr.hosts();
-            address =
-                free.next().map(|host| IpNet::V4(Ipv4Net::new_assert(host, cidr.prefix_len())));
+            address = free.next().map(|host| IpNet::V4(Ipv4Net::new_assert(host, cidr.prefix_len())));
             hosts = Some((cidr, free));
         }
         let mut number = 0;
@@ -344,16 +351,14 @@ impl NetworkEntry {
                     );
                     return refuse(&self.nic, rule);
                 }
-                let own = match &mut hosts {
-                    None => None,
-                    Some((cidr, free)) => match free.next() {
-                        Some(host) => Some(IpNet::V4(Ipv4Net::new_assert(host, cidr.prefix_len()))),
-                        None => {
-                            let rule = format!("cidr {cidr} has no address left for node {:?}", node.name);
-                            return refuse(self.cidr.as_ref().unwrap_or(&self.name), rule);
-                        }
-                    },
-                };
+                let mut own = None;
+                if let Some((cidr, free)) = &mut hosts {
+                    let Some(host) = free.next() else {
+                        let rule = format!("cidr {cidr} has no address left for node {:?}", node.name);
+                        return refuse(self.cidr.as_ref().unwrap_or(&self.name), rule);
+                    };
+                    own = Some(IpNet::V4(Ipv4Net::new_assert(host, cidr.prefix_len())));
+                }
                 node.nics.push(Nic {
                     name: self.nic.value.clone(),
                     network: self.name.value.clone(),
@@ -433,7 +438,8 @@ fn check_nodes(entries: &[ClusterEntry], clusters: &[Cluster]) -> Result<(), Ref
 
 fn check_pod_cidrs(entries: &[ClusterEntry], clusters: &[Cluster]) -> Result<(), Refusal> {
     for (index, cluster) in clusters.iter().enumerate() {
-        if let Some(other) = clusters[..index].iter().find(|other| overlap(other.pod_cidr, cluster.pod_cidr)) {
+        if let Some(other) = clusters[..index].iter().find(|other| overlap(other.pod_cidr, cluster.pod_cidr))
+        {
             let at = &entries[index];
             let rule = format!(
                 "podCIDR {} of cluster {:?} overlaps that of cluster {:?}",
@@ -451,7 +457,8 @@ fn check_management(entries: &[ClusterEntry], topology: &mut Topology) -> Result
     for (entry, cluster) in entries.iter().zip(&mut topology.clusters) {
         let mut managed_by = None;
         for node in &mut cluster.nodes {
-            node.nics.sort_by(|one, other| one.name.len().cmp(&other.name.len()).then(one.name.cmp(&other.name)));
+            node.nics
+                .sort_by(|one, other| one.name.len().cmp(&other.name.len()).then(one.name.cmp(&other.name)));
             let Some(nic) = node.nics.iter().find(|nic| nic.name == MANAGEMENT) else {
                 let rule = format!("node {:?} has no eth0: a network with nic eth0 must have it", node.name);
                 return refuse(&entry.name, rule);

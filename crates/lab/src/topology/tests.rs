@@ -7,7 +7,8 @@ fn an_empty_file_is_three_nodes_on_two_networks() {
     let lab = read("").unwrap();
     let names: Vec<_> = lab.nodes().map(|(_, node)| node.name.as_str()).collect();
     assert_eq!(names, ["node-1", "node-2", "node-3"]);
-    let nics: Vec<_> = lab.clusters[0].nodes[2].nics.iter().map(|nic| (nic.name.as_str(), nic.network.as_str())).collect();
+    let nics: Vec<_> =
+        lab.clusters[0].nodes[2].nics.iter().map(|nic| (nic.name.as_str(), nic.network.as_str())).collect();
     assert_eq!(nics, [("eth0", "management"), ("eth1", "secondary")]);
     assert_eq!(lab.clusters[0].nodes[2].address().unwrap().to_string(), "172.30.0.4");
     assert_eq!(lab.clusters[0].api_address.to_string(), "172.30.0.1");
@@ -73,18 +74,30 @@ const REFUSED: [(&str, u64, &str); 27] = [
     ("clusters:\n  - name: a\n    nodes:\n      - taints: [x]", 4, "NoSchedule"),
     ("clusters:\n  - name: a\n    podCIDR: 10.0.0.1/16", 3, "IPv4 network"),
     ("clusters:\n  - name: a\n    podCIDR: 10.0.0.0/23", 3, "room for 2 nodes"),
-    ("clusters:\n  - name: a\n    podCIDR: 10.1.0.0/16\n  - name: b\n    podCIDR: 10.1.0.0/17", 5, "overlaps"),
+    (
+        "clusters:\n  - name: a\n    podCIDR: 10.1.0.0/16\n  - name: b\n    podCIDR: 10.1.0.0/17",
+        5,
+        "overlaps",
+    ),
     ("networks:\n  - { name: m, nic: eth1 }", 1, "no eth0"),
     ("networks:\n  - { name: m, nic: wlan0 }", 2, "eth0, eth1"),
     ("networks:\n  - { name: a-very-long-network, nic: eth0 }", 2, "at most 15"),
     ("networks:\n  - { name: m, nic: eth0 }\n  - { name: m, nic: eth1 }", 3, "twice"),
     ("networks:\n  - { name: m, nic: eth0 }\n  - { name: n, nic: eth0 }", 3, "already"),
-    ("networks:\n  - { name: m, nic: eth0 }\n  - { name: n, nic: eth1, nodes: [node-9] }", 3, "node-1, node-2"),
+    (
+        "networks:\n  - { name: m, nic: eth0 }\n  - { name: n, nic: eth1, nodes: [node-9] }",
+        3,
+        "node-1, node-2",
+    ),
     ("networks:\n  - { name: m, nic: eth0, rate: fast }", 2, "200Mbit"),
     ("networks:\n  - { name: m, nic: eth0, shaper: tbf }", 2, "needs a rate"),
     ("networks:\n  - { name: m, nic: eth0, mtu: 100 }", 2, "576"),
     ("networks:\n  - { name: m, nic: eth0, cidr: 10.244.3.0/24 }", 2, "overlaps"),
-    ("networks:\n  - { name: m, nic: eth0, cidr: 10.0.0.0/29 }\nclusters: [{ name: a, nodes: 6 }]", 2, "no address left"),
+    (
+        "networks:\n  - { name: m, nic: eth0, cidr: 10.0.0.0/29 }\nclusters: [{ name: a, nodes: 6 }]",
+        2,
+        "no address left",
+    ),
 ];
 
 #[test]

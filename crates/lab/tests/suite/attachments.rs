@@ -54,9 +54,20 @@ async fn a_definition_that_does_not_exist_is_named_and_the_pod_starts_when_it_is
     let config = r#"{"cniVersion":"1.0.0","name":"absent","type":"macvlan","master":"eth1","mode":"bridge","ipam":{"type":"host-local","subnet":"192.0.2.0/24"}}"#;
     lab.apply(&definition("absent, namespace: elsewhere", config));
     starts(&lab, "waiting");
-    let status = lab.kubectl_ok(&["get", "pod", "waiting", "-o", r"jsonpath={.metadata.annotations.k8s\.v1\.cni\.cncf\.io/network-status}"]);
+    let status = lab.kubectl_ok(&[
+        "get",
+        "pod",
+        "waiting",
+        "-o",
+        r"jsonpath={.metadata.annotations.k8s\.v1\.cni\.cncf\.io/network-status}",
+    ]);
     let status: serde_json::Value = serde_json::from_str(&status).expect("network-status is JSON");
-    let entry = status.as_array().unwrap().iter().find(|entry| entry["name"] == "elsewhere/absent").expect("the network");
+    let entry = status
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|entry| entry["name"] == "elsewhere/absent")
+        .expect("the network");
     assert_eq!(entry["interface"], "net5");
     // The first of the range is the gateway, to host-local.
     assert_eq!(entry["ips"][0], "192.0.2.2");

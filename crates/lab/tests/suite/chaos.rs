@@ -78,7 +78,8 @@ fn kill_one(lab: &TestLab, random: &mut fastrand::Rng) -> String {
     let plugin = processes.iter().find(|process| plugins.iter().any(|plugin| is(process, plugin)));
     let role = choose(random);
     let candidates: Vec<_> = processes.iter().filter(|process| is(process, role)).collect();
-    let victim = plugin.or_else(|| (!candidates.is_empty()).then(|| candidates[random.usize(..candidates.len())]));
+    let victim =
+        plugin.or_else(|| (!candidates.is_empty()).then(|| candidates[random.usize(..candidates.len())]));
     let Some(victim) = victim else { return format!("no {role}") };
     let pid = victim["pid"].as_i64().unwrap().to_string();
     // It may be gone already, which is as good.
@@ -95,7 +96,9 @@ fn whatever_is_killed_the_lab_converges_and_then_leaves_nothing() {
     let mut killed = Vec::new();
     for round in 0..KILLS {
         if round % 5 == 0 {
-            let patch = format!(r#"{{"spec":{{"template":{{"metadata":{{"annotations":{{"round":"{round}"}}}}}}}}}}"#);
+            let patch = format!(
+                r#"{{"spec":{{"template":{{"metadata":{{"annotations":{{"round":"{round}"}}}}}}}}}}"#
+            );
             // The API server may be one of the killed: then the workloads roll next time.
             lab.kubectl(&["patch", "ds/every", "--request-timeout=2s", "-p", &patch]);
             lab.kubectl(&["patch", "deploy/some", "--request-timeout=2s", "-p", &patch]);
@@ -123,7 +126,7 @@ fn whatever_is_killed_the_lab_converges_and_then_leaves_nothing() {
 
 /// Exactly the pods that are wanted run, with exactly their network namespaces and their addresses.
 fn converged(lab: &TestLab) {
-    let deadline = Instant::now() + Duration::from_secs(120);
+    let deadline = Instant::now() + Duration::from_mins(2);
     loop {
         let wrong = differences(lab);
         if wrong.is_empty() {

@@ -1,5 +1,6 @@
 //! What a person types: up, status, shell, logs, down.
 
+use std::process::Stdio;
 use std::time::Duration;
 
 use lab::Lab;
@@ -12,7 +13,11 @@ fn three_nodes_are_ready_within_twenty_seconds_and_nothing_is_left_of_them() {
     assert!(lab.took < Duration::from_secs(20), "it took {:?}", lab.took);
     let nodes = lab.kubectl_ok(&["get", "nodes", "--no-headers"]);
     assert_eq!(nodes.lines().filter(|line| line.contains(" Ready ")).count(), 3, "{nodes}");
-    assert_eq!(before.changes(), Vec::<String>::new(), "a running lab is not in the machine's own namespaces");
+    assert_eq!(
+        before.changes(),
+        Vec::<String>::new(),
+        "a running lab is not in the machine's own namespaces"
+    );
 
     let status = lab.status();
     assert_eq!(status["running"], true);
@@ -59,7 +64,12 @@ spec:
 ",
     );
     lab.kubectl_ok(&["rollout", "status", "ds/reach", "--timeout=60s"]);
-    let pods = lab.kubectl_ok(&["get", "pods", "-o", "jsonpath={range .items[*]}{.metadata.name} {.status.podIP}{\"\\n\"}{end}"]);
+    let pods = lab.kubectl_ok(&[
+        "get",
+        "pods",
+        "-o",
+        "jsonpath={range .items[*]}{.metadata.name} {.status.podIP}{\"\\n\"}{end}",
+    ]);
     let pods: Vec<_> = pods.lines().filter_map(|line| line.split_once(' ')).collect();
     let [(one, _), (_, other)] = pods.as_slice() else { panic!("two pods: {pods:?}") };
     lab.shell(one, &format!("iperf3 -c {other} -n 1M"));
@@ -72,8 +82,52 @@ spec:
 }
 
 #[test]
+fn logs_are_read_and_followed_by_kubectl() {
+    let lab = TestLab::up("clusters: [{ name: lab, nodes: 1 }]");
+    lab.apply(
+        "
+apiVersion: v1
+kind: Pod
+metadata: { name: talks }
+spec:
+  restartPolicy: Never
+  containers:
+  - { name: main, image: host, command: [sh, -c, 'echo first; while ! test -e /run/go-on; do sleep 0.1; done; echo last'] }
+",
+    );
+    lab.kubectl_ok(&["wait", "--for=condition=Ready", "pod/talks", "--timeout=60s"]);
+    assert_eq!(lab.kubectl_ok(&["logs", "talks"]), "first\n");
+    let followed = std::thread::scope(|scope| {
+        // It ends when the container does.
+        let follower = scope.spawn(|| lab.kubectl_ok(&["logs", "-f", "talks"]));
+        lab.shell("talks", "touch /run/go-on");
+        follower.join().unwrap()
+    });
+    assert_eq!(followed, "first\nlast\n");
+    lab.kubectl_ok(&["wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/talks", "--timeout=60s"]);
+}
+
+#[test]
+fn an_up_that_is_killed_at_any_moment_is_removed_by_down() {
+    let before = Traces::now();
+    let lab = TestLab::none();
+    let mut random = fastrand::Rng::with_seed(7);
+    for _ in 0..8 {
+        let mut up = lab.command(&["lab", "up"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(random.u64(..400)));
+        up.kill().unwrap();
+        up.wait().unwrap();
+        let (directory, cgroup) = (lab.directory(), Lab::at(&lab.directory()).unwrap().cgroup());
+        lab.down();
+        assert_eq!(Traces::of(&directory, &cgroup), Vec::<String>::new());
+    }
+    assert_eq!(before.changes(), Vec::<String>::new());
+}
+
+#[test]
 fn two_labs_of_one_name_do_not_know_each_other() {
-    let (one, other) = (TestLab::up("clusters: [{ name: a, nodes: 1 }]"), TestLab::up("clusters: [{ name: b, nodes: 1 }]"));
+    let (one, other) =
+        (TestLab::up("clusters: [{ name: a, nodes: 1 }]"), TestLab::up("clusters: [{ name: b, nodes: 1 }]"));
     one.kubectl_ok(&["create", "configmap", "mine"]);
     assert!(!other.kubectl(&["get", "configmap", "mine"]).status.success());
     one.down();

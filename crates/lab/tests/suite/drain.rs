@@ -28,7 +28,8 @@ const REFUSALS: usize = 3;
 
 fn nodes_of(lab: &TestLab, label: &str) -> Vec<String> {
     let path = "jsonpath={range .items[*]}{.spec.nodeName}{\"\\n\"}{end}";
-    let said = lab.kubectl_ok(&["get", "pods", "-l", label, "--field-selector=status.phase=Running", "-o", path]);
+    let said =
+        lab.kubectl_ok(&["get", "pods", "-l", label, "--field-selector=status.phase=Running", "-o", path]);
     said.lines().map(str::to_owned).collect()
 }
 
@@ -64,7 +65,13 @@ async fn drain_moves_pods_away_and_honours_a_webhook_that_refuses() {
     lab.apply(&configuration.to_string());
 
     let said = tokio::task::spawn_blocking(move || {
-        let drained = lab.kubectl(&["drain", "node-1", "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=90s"]);
+        let drained = lab.kubectl(&[
+            "drain",
+            "node-1",
+            "--ignore-daemonsets",
+            "--delete-emptydir-data",
+            "--timeout=90s",
+        ]);
         let text = [drained.stdout, drained.stderr].concat();
         let text = String::from_utf8(text).unwrap();
         assert!(drained.status.success(), "{text}");

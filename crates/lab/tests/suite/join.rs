@@ -29,7 +29,11 @@ async fn a_node_joins_any_api_server_and_leaves_nothing() {
     let nodes = Api::<Node>::all(client.clone());
     eventually("the node to be ready", async || {
         let status = nodes.get_opt("worker").await.ok()??.status?;
-        status.conditions?.iter().find(|condition| condition.type_ == "Ready" && condition.status == "True").cloned()
+        status
+            .conditions?
+            .iter()
+            .find(|condition| condition.type_ == "Ready" && condition.status == "True")
+            .cloned()
     })
     .await;
 

@@ -50,7 +50,8 @@ async fn roll(lab: &TestLab) {
     let patch = r#"{"spec":{"template":{"metadata":{"annotations":{"k8s.v1.cni.cncf.io/networks":"net1@migration0"}}}}}"#;
     lab.kubectl_ok(&["patch", "ds", "handler", "-p", patch]);
     let rolled = async || {
-        let set: Value = serde_json::from_str(&lab.kubectl_ok(&["get", "ds", "handler", "-o", "json"])).unwrap();
+        let set: Value =
+            serde_json::from_str(&lab.kubectl_ok(&["get", "ds", "handler", "-o", "json"])).unwrap();
         let status = &set["status"];
         let unavailable = status["numberUnavailable"].as_u64().unwrap_or_default();
         assert!(unavailable <= 1, "one node at a time: {status}");
@@ -63,22 +64,34 @@ async fn roll(lab: &TestLab) {
 
 /// Pod, node, and the address on `migration0`, checked in all three places.
 fn addresses(lab: &TestLab) -> Vec<(String, String, String)> {
-    let pods: Value = serde_json::from_str(&lab.kubectl_ok(&["get", "pods", "-l", "app=handler", "-o", "json"])).unwrap();
+    let pods: Value =
+        serde_json::from_str(&lab.kubectl_ok(&["get", "pods", "-l", "app=handler", "-o", "json"])).unwrap();
     let pods = pods["items"].as_array().unwrap();
     assert_eq!(pods.len(), 3);
     let mut found = Vec::new();
     for pod in pods {
         let name = pod["metadata"]["name"].as_str().unwrap();
-        let status = pod["metadata"]["annotations"]["k8s.v1.cni.cncf.io/network-status"].as_str().expect("network-status");
+        let status = pod["metadata"]["annotations"]["k8s.v1.cni.cncf.io/network-status"]
+            .as_str()
+            .expect("network-status");
         let entries: Value = serde_json::from_str(status).unwrap();
-        let entry = entries.as_array().unwrap().iter().find(|entry| entry["interface"] == "migration0").expect("migration0");
+        let entry = entries
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|entry| entry["interface"] == "migration0")
+            .expect("migration0");
         assert_eq!(entry["name"], "default/net1");
         let address = entry["ips"][0].as_str().unwrap();
         let file: Value = serde_json::from_str(&lab.shell(name, "cat /etc/podinfo/network-status")).unwrap();
         assert_eq!(file, entries, "the downward file says what the annotation says");
         let link = lab.shell(name, "ip -br address show migration0");
         assert!(link.contains(&format!("{address}/24")), "{address}: {link}");
-        found.push((name.to_owned(), pod["spec"]["nodeName"].as_str().unwrap().to_owned(), address.to_owned()));
+        found.push((
+            name.to_owned(),
+            pod["spec"]["nodeName"].as_str().unwrap().to_owned(),
+            address.to_owned(),
+        ));
     }
     let distinct: std::collections::BTreeSet<_> = found.iter().map(|(_, _, address)| address).collect();
     assert_eq!(distinct.len(), 3, "{found:?}");
@@ -87,7 +100,9 @@ fn addresses(lab: &TestLab) -> Vec<(String, String, String)> {
 
 /// What went through a NIC of every node so far.
 fn sent(lab: &TestLab, nic: &str) -> BTreeMap<String, u64> {
-    let read = |node: &str| lab.shell(node, &format!("cat /sys/class/net/{nic}/statistics/tx_bytes")).trim().parse().unwrap();
+    let read = |node: &str| {
+        lab.shell(node, &format!("cat /sys/class/net/{nic}/statistics/tx_bytes")).trim().parse().unwrap()
+    };
     ["node-1", "node-2", "node-3"].into_iter().map(|node| (node.to_owned(), read(node))).collect()
 }
 
@@ -101,7 +116,8 @@ fn reach_each_other(lab: &TestLab) {
     }
     let (management_after, secondary_after) = (sent(lab, "eth0"), sent(lab, "eth1"));
     for (_, node, _) in &pods {
-        let (on_eth0, on_eth1) = (management_after[node] - management[node], secondary_after[node] - secondary[node]);
+        let (on_eth0, on_eth1) =
+            (management_after[node] - management[node], secondary_after[node] - secondary[node]);
         println!("{node}: {on_eth1} bytes on eth1, {on_eth0} on eth0");
         // iperf3 stops a little short of what it was asked for.
         assert!(on_eth1 >= BYTES / 10 * 9, "{node}: {on_eth1} bytes on eth1");

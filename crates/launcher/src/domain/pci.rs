@@ -44,7 +44,9 @@ fn is_express(vnic: &PlannedVnic) -> bool {
 
 /// Whether there is room for all devices.
 pub(super) fn check(plan: &Plan) -> Result<(), DomainError> {
-    let too_many = |what, count, room| if count > room { Err(DomainError::TooMany { what, count, room }) } else { Ok(()) };
+    let too_many = |what, count, room| {
+        if count > room { Err(DomainError::TooMany { what, count, room }) } else { Ok(()) }
+    };
     too_many("vNICs", plan.vnics.len(), ROOM)?;
     let conventional = plan.vnics.iter().rposition(|vnic| !is_express(vnic)).map_or(0, |last| last + 1);
     too_many("vNICs before and with the last that is not PCI Express", conventional, CONVENTIONAL_ROOM)?;

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 use tracing::warn;
 
 use super::Executor;
-use crate::hypervisor::DomainState;
+use crate::hypervisor::{DomainState, Hypervisor};
 use crate::supervise::Input;
 
 const INTERVAL: Duration = Duration::from_millis(200);
 /// How long the hypervisor's daemon may be away before it is given up.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 impl Executor {
     /// Reports every change, up to the end.
@@ -20,7 +20,7 @@ impl Executor {
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            match self.call(|hypervisor| hypervisor.state()).await {
+            match self.call(Hypervisor::state).await {
                 Ok(state) => {
                     heard = Instant::now();
                     let last = !matches!(state, DomainState::Running | DomainState::Paused);

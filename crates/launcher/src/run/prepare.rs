@@ -1,5 +1,7 @@
 //! All that must be there before the guest is: the plan, the accelerator, disks, vNICs, networks. And the domain itself.
 
+use std::io;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use api::kubevirt::VirtualMachineInstance;
@@ -9,6 +11,7 @@ use wire::{Accelerator, AcceleratorPolicy, InterfaceStatus, Vnic};
 
 use super::{Executor, kernel_mac, whole};
 use crate::domain::{self, DiskFacts, Facts, Places, VnicFacts};
+use crate::hypervisor::QEMU_USER;
 use crate::network::{self, Guest};
 use crate::plan::{self, Plan, PlannedVnic};
 use crate::supervise::Input;
@@ -16,7 +19,10 @@ use crate::wiring::Wired;
 use crate::{disks, probe};
 
 /// A CNI plugin may ask a server far away for an address.
-const ATTACH_DEADLINE: Duration = Duration::from_secs(120);
+const ATTACH_DEADLINE: Duration = Duration::from_mins(2);
+
+/// The one socket that QEMU makes itself, in a directory of its user's.
+const SCREEN_SOCKET: &str = "screen/vnc.sock";
 
 /// What was made, in the order in which it was.
 #[derive(Debug, Default)]
@@ -47,7 +53,11 @@ impl Executor {
         self.say(input);
     }
 
-    async fn try_prepare(&self, vmi: &VirtualMachineInstance, policy: AcceleratorPolicy) -> Result<Input, String> {
+    async fn try_prepare(
+        &self,
+        vmi: &VirtualMachineInstance,
+        policy: AcceleratorPolicy,
+    ) -> Result<Input, String> {
         let plan = plan::plan(vmi).map_err(|error| whole(&error))?;
         info!(domain = plan.name, vnics = plan.vnics.len(), disks = plan.disks.len(), "preparing");
         let directory = self.settings.directory.clone();
@@ -60,6 +70,9 @@ impl Executor {
         };
         if accelerator == Accelerator::Kvm {
             probe::grant_device().map_err(|error| format!("KVM cannot be used: {error}"))?;
+        }
+        if plan.screen {
+            self.make_place_for_screen().map_err(|error| format!("the screen has no place: {error}"))?;
         }
         let wanted = plan.disks.clone();
         let disks = self.call(move |_| disks::provide(&wanted)).await?;
@@ -74,9 +87,22 @@ impl Executor {
         Ok(Input::Prepared { interfaces, accelerator, accelerator_reason })
     }
 
-    async fn make_vnic(&self, index: usize, planned: &PlannedVnic, hostname: &str) -> Result<InterfaceStatus, String> {
+    fn make_place_for_screen(&self) -> io::Result<()> {
+        let socket = self.settings.private.join(SCREEN_SOCKET);
+        let directory = socket.parent().unwrap_or(&self.settings.private);
+        std::fs::create_dir_all(directory)?;
+        std::os::unix::fs::chown(directory, Some(QEMU_USER), Some(QEMU_USER))
+    }
+
+    async fn make_vnic(
+        &self,
+        index: usize,
+        planned: &PlannedVnic,
+        hostname: &str,
+    ) -> Result<InterfaceStatus, String> {
         let failed = |cause: String| format!("vNIC {}: {cause}", planned.name);
-        let vnic = self.proxy.add(&planned.name, ATTACH_DEADLINE).await.map_err(|error| failed(whole(&error)))?;
+        let vnic =
+            self.proxy.add(&planned.name, ATTACH_DEADLINE).await.map_err(|error| failed(whole(&error)))?;
         let mac = planned.mac.or(vnic.mac);
         let interface = vnic.interface.as_str();
         {
@@ -90,7 +116,9 @@ impl Executor {
             };
             self.made.lock().await.vnics.push(made);
         }
-        let mac = mac.ok_or_else(|| failed("neither the VM nor its network says which MAC address it has".to_owned()))?;
+        let mac = mac.ok_or_else(|| {
+            failed("neither the VM nor its network says which MAC address it has".to_owned())
+        })?;
         let mtu = match vnic.mtu {
             Some(mtu) => mtu,
             None => self.wiring.mtu(interface).await.map_err(|error| failed(whole(&error)))?,
@@ -106,11 +134,17 @@ impl Executor {
         };
         let wired = wired.await.map_err(|error| failed(whole(&error)))?;
         self.note(index, |made| made.wired = Some(wired)).await;
+        let (given, untold): (Vec<IpAddr>, Vec<IpAddr>) =
+            vnic.addresses.iter().map(|address| address.address.addr()).partition(IpAddr::is_ipv4);
+        if !untold.is_empty() {
+            let cause = format!("vNIC {}: the guest is not told its IPv6 address: {untold:?}", vnic.name);
+            self.say(Input::Problem { cause });
+        }
         Ok(InterfaceStatus {
             name: vnic.name.clone(),
             mac,
             pod_interface: vnic.interface.clone(),
-            addresses: vnic.addresses.iter().map(|address| address.address.addr()).collect(),
+            addresses: given,
             mtu: Some(mtu),
         })
     }
@@ -141,12 +175,16 @@ impl Executor {
             let in_private = |name: &str| self.settings.private.join(name).display().to_string();
             let facts = Facts {
                 accelerator,
-                vnics: made.vnics.iter().map(|made| VnicFacts { mac: made.mac, mtu: Some(made.mtu) }).collect(),
+                vnics: made
+                    .vnics
+                    .iter()
+                    .map(|made| VnicFacts { mac: made.mac, mtu: Some(made.mtu) })
+                    .collect(),
                 disks: made.disks.clone(),
                 places: Places {
                     console: in_private("console.sock"),
                     console_log: self.settings.console_log().display().to_string(),
-                    screen: in_private("screen.sock"),
+                    screen: in_private(SCREEN_SOCKET),
                 },
             };
             (domain::document(plan, &facts).map_err(|error| whole(&error))?, plan.start_paused)

@@ -240,3 +240,16 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_start_that_was_asked_of_a_halted_machine_is_not_remembered() {
+    let asked =
+        |object: &mut Value| object["status"] = json!({ "stateChangeRequests": [{ "action": "Start" }] });
+    assert_eq!(decide(&vm("Halted", asked), None, at(NOW)).status.state_change_requests, []);
+    let manual = decide(&vm("Manual", asked), None, at(NOW));
+    assert_eq!(
+        (does(&manual), manual.status.state_change_requests.len()),
+        (Does::Starts, 1),
+        "until there is an instance"
+    );
+}
