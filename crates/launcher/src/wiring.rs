@@ -92,6 +92,9 @@ impl Wiring {
             self.handle.set_mac(interface, stand_in(guest)).await?;
         }
         self.handle.set_master(interface, bridge).await?;
+        // A node's bridge may send what comes from the pod back to it (hairpin mode): the guest's own broadcasts must not make it
+        // seem to be out there.
+        self.handle.set_learning(interface, false).await?;
         self.handle.set_up(interface).await
     }
 

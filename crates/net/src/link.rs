@@ -7,7 +7,9 @@ use std::fmt;
 use std::net::IpAddr;
 
 use rtnetlink::packet_route::RouteNetlinkMessage;
-use rtnetlink::packet_route::link::LinkMessage;
+use rtnetlink::packet_route::link::{
+    InfoBridgePort, InfoPortData, InfoPortKind, LinkAttribute, LinkInfo, LinkMessage,
+};
 use rtnetlink::{LinkMessageBuilder, LinkUnspec};
 
 use crate::error::deleted;
@@ -235,6 +237,19 @@ impl Handle {
 
     pub async fn set_no_master(&self, link: impl Into<LinkId>) -> Result<(), Error> {
         self.change("taking its master from link", link, Change::nocontroller).await
+    }
+
+    /// Whether a bridge takes the sender of what comes in by this port of it to be there. Without it, what is for an address that the
+    /// bridge knows at no other port goes to all.
+    pub async fn set_learning(&self, port: impl Into<LinkId>, learning: bool) -> Result<(), Error> {
+        let settings = InfoPortData::BridgePort(vec![InfoBridgePort::Learning(learning)]);
+        let kind = LinkInfo::PortKind(InfoPortKind::Bridge);
+        let attribute = LinkAttribute::LinkInfo(vec![kind, LinkInfo::PortData(settings)]);
+        let port = port.into();
+        // The kernel takes the settings of a port in a request to make the link, which is there already.
+        let message = RouteNetlinkMessage::NewLink(port.message()?.append_extra_attribute(attribute).build());
+        let asked = Asked { operation: "setting the learning of port", object: port.to_string() };
+        self.ask(asked, message, 0).await.map(drop)
     }
 
     /// Renames a link, also one that is up (Linux 6.3 or later; earlier kernels refuse that).

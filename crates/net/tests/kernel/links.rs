@@ -68,6 +68,10 @@ async fn changes_are_seen_by_another_tool() {
     assert!(seen["flags"].as_array().unwrap().contains(&"UP".into()));
     let ports = ask(&namespace, "bridge -j link show");
     assert_eq!((&ports[0]["ifname"], &ports[0]["master"]), (&"pair0".into(), &"bridge0".into()));
+    handle.set_learning("pair0", false).await.unwrap();
+    assert_eq!(ask(&namespace, "bridge -d -j link show")[0]["learning"], false);
+    handle.set_learning("pair0", true).await.unwrap();
+    assert_eq!(ask(&namespace, "bridge -d -j link show")[0]["learning"], true);
 
     handle.set_no_master("pair0").await.unwrap();
     assert_eq!(ask(&namespace, "bridge -j link show"), serde_json::json!([]));
