@@ -1,0 +1,1 @@
+//! In a lab: three nodes, one range, a real plugin that asks ours for addresses.
