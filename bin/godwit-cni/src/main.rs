@@ -14,7 +14,9 @@ fn main() -> ExitCode {
     let called = std::env::args_os().next().unwrap_or_default();
     let name = Path::new(&called).file_name().unwrap_or_default().to_string_lossy().into_owned();
     if !IPAM.contains(&name.as_str()) {
-        eprintln!("{name:?} is none of our plugins: install this file, or a link to it, as one of {IPAM:?} where CNI plugins are");
+        eprintln!(
+            "{name:?} is none of our plugins: install this file, or a link to it, as one of {IPAM:?} where CNI plugins are"
+        );
         return ExitCode::FAILURE;
     }
     let mut input = Vec::new();

@@ -167,7 +167,10 @@ impl Search<'_, '_> {
                 self.note(address, None);
             }
         }
-        let left = self.ledger.owned_by(self.asked.owner).filter_map(|address| Held::of(self.objects.get(&address)?));
+        let left = self
+            .ledger
+            .owned_by(self.asked.owner)
+            .filter_map(|address| Held::of(self.objects.get(&address)?));
         let record = Record { addresses: left.collect(), ..template.clone() };
         entry.note(record)
     }
@@ -175,9 +178,10 @@ impl Search<'_, '_> {
     /// The journal's record of what is ours, or will be if we are not outrun.
     fn record(&self, template: &Record, choices: &[Choice]) -> Record {
         let chosen = choices.iter().map(|choice| {
-            let ours = self.objects.get(&choice.address).filter(|object| {
-                object.spec.owner.as_ref() == Some(&self.asked.owner.0)
-            });
+            let ours = self
+                .objects
+                .get(&choice.address)
+                .filter(|object| object.spec.owner.as_ref() == Some(&self.asked.owner.0));
             ours.and_then(Held::of).unwrap_or(Held {
                 address: choice.address,
                 prefix_length: choice.network.prefix_length(),
@@ -225,7 +229,9 @@ pub(crate) fn exhausted(network: Network, usage: &Usage, ledger: &Ledger<Owner>)
         }
     }
     let counts: Vec<String> = (namespaces.iter())
-        .map(|(namespace, (pods, claims))| format!("namespace {namespace}: {pods} by pods, {claims} by claims"))
+        .map(|(namespace, (pods, claims))| {
+            format!("namespace {namespace}: {pods} by pods, {claims} by claims")
+        })
         .collect();
     let holders = format!("{}; among them: {}", counts.join(", "), named.join(", "));
     Error::Exhausted { summary, holders }

@@ -153,7 +153,9 @@ impl<'a> Allocations<'a> {
         released: Option<SystemTime>,
     ) -> Result<AddressAllocation, Error> {
         let mut labels = BTreeMap::from([(ADDRESS_NETWORK.to_owned(), network_key(self.network))]);
-        if let Some(uid) = owner.map(|owner| Owner(owner.clone()).uid().to_owned()).filter(|uid| is_label(uid)) {
+        if let Some(uid) =
+            owner.map(|owner| Owner(owner.clone()).uid().to_owned()).filter(|uid| is_label(uid))
+        {
             labels.insert(ADDRESS_OWNER.to_owned(), uid);
         }
         let spec = AddressAllocationSpec {
@@ -241,8 +243,7 @@ fn outcome(reply: &Reply, what: impl Fn() -> String) -> Result<Outcome, Error> {
 
 /// A 404 of a server that does not know the kind has no details of an object.
 fn is_unknown_kind(reply: &Reply) -> bool {
-    !serde_json::from_slice::<Value>(&reply.body)
-        .is_ok_and(|status| status["details"]["name"].is_string())
+    !serde_json::from_slice::<Value>(&reply.body).is_ok_and(|status| status["details"]["name"].is_string())
 }
 
 /// What a good answer holds.

@@ -113,7 +113,8 @@ fn given(claim: &IPAMClaim) -> Vec<IpAddr> {
 fn asked_for(claim: &IPAMClaim, reference: &Reference<'_>) -> Result<Vec<IpAddr>, Error> {
     let annotations = claim.metadata.annotations.as_ref();
     let text = annotations.and_then(|all| all.get(annotations::CLAIM_ADDRESSES));
-    let parts = text.into_iter().flat_map(|text| text.split(',')).map(str::trim).filter(|part| !part.is_empty());
+    let parts =
+        text.into_iter().flat_map(|text| text.split(',')).map(str::trim).filter(|part| !part.is_empty());
     let read = |part: &str| {
         part.parse::<RequestedAddress>().map(|asked| asked.address).map_err(|cause| Error::Claim {
             claim: format!("claim {}/{}", reference.pod.namespace, reference.name),
@@ -160,7 +161,8 @@ async fn write_status(wire: &mut Wire, claim: &IPAMClaim, reference: &Reference<
     if matches!(reply.status.as_u16(), 404 | 409) {
         return Ok(false);
     }
-    understood::<IPAMClaim>(&reply, || format!("to write the status of claim {namespace}/{name}")).map(|_| true)
+    understood::<IPAMClaim>(&reply, || format!("to write the status of claim {namespace}/{name}"))
+        .map(|_| true)
 }
 
 /// Whether no other pod uses the addresses: nobody is named, or whoever is named is gone.
@@ -172,12 +174,18 @@ async fn uses_nobody(
     let Some(pod) = status.owner_pod.as_ref().filter(|pod| pod.name != reference.pod.name) else {
         return Ok(true);
     };
-    let reply = wire.get(&format!("/api/v1/namespaces/{}/pods/{}", reference.pod.namespace, pod.name)).await?;
+    let reply =
+        wire.get(&format!("/api/v1/namespaces/{}/pods/{}", reference.pod.namespace, pod.name)).await?;
     Ok(reply.status == 404)
 }
 
 /// Frees what another's choice has made needless; it was never used.
-async fn drop_others(wire: &mut Wire, network: &str, owner: &Owner, needless: &[IpAddr]) -> Result<(), Error> {
+async fn drop_others(
+    wire: &mut Wire,
+    network: &str,
+    owner: &Owner,
+    needless: &[IpAddr],
+) -> Result<(), Error> {
     let mut api = Allocations::of(wire, network);
     for address in needless {
         let object = api.get(*address).await?;
@@ -217,7 +225,8 @@ fn set_condition(
 ) {
     let kind = conditions::IPS_ALLOCATED;
     let before = status.conditions.iter().find(|condition| condition.type_ == kind);
-    let since = before.filter(|before| before.status == value).map(|before| before.last_transition_time.clone());
+    let since =
+        before.filter(|before| before.status == value).map(|before| before.last_transition_time.clone());
     let now = || Time(jiff::Timestamp::try_from(SystemTime::now()).unwrap_or(jiff::Timestamp::MAX));
     let condition = Condition {
         type_: kind.to_owned(),

@@ -184,14 +184,14 @@ impl Config {
         if self.ipam == Ipam::default() {
             return Err(ConfigError::NoIpam);
         }
-        let pool =
-            Pool::read(&self.ipam.pool_settings()).map_err(|source| ConfigError::Pool { source })?;
+        let pool = Pool::read(&self.ipam.pool_settings()).map_err(|source| ConfigError::Pool { source })?;
         let mut warnings: Vec<String> = pool.warnings().iter().map(ToString::to_string).collect();
         warnings.extend(self.ipam.unknown().map(|key| format!("ipam.{key} is not known here and ignored")));
         let mut wanted = Vec::new();
         let runtime = (self.written.runtime.ips.iter()).map(|text| ("runtimeConfig.ips", text.as_str()));
         let cni_args = self.written.args.cni.ips.iter().map(|text| ("args.cni.ips", text.as_str()));
-        let environment = asked.into_iter().flat_map(|text| text.split(',')).map(|text| ("CNI_ARGS IP", text));
+        let environment =
+            asked.into_iter().flat_map(|text| text.split(',')).map(|text| ("CNI_ARGS IP", text));
         for (field, text) in runtime.chain(cni_args).chain(environment) {
             let requested: RequestedAddress =
                 text.trim().parse().map_err(|_| refused(field, text, ADDRESS))?;
@@ -213,7 +213,8 @@ impl Config {
     fn fixed(&self) -> Result<Vec<InterfaceAddress>, ConfigError> {
         let read = |(n, written): (usize, &written::Fixed)| {
             let field = format!("ipam.addresses[{n}].address");
-            let address = written.address.parse().map_err(|_| refused(&field, &written.address, ADDRESS_WITH_LENGTH));
+            let address =
+                written.address.parse().map_err(|_| refused(&field, &written.address, ADDRESS_WITH_LENGTH));
             let gateway = gateway(&format!("ipam.addresses[{n}].gateway"), written.gateway.as_deref())?;
             Ok(InterfaceAddress { address: address?, gateway, interface: None })
         };

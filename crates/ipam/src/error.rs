@@ -57,7 +57,9 @@ pub enum Error {
         #[source]
         source: Box<ConfigError>,
     },
-    #[error("there is no kubeconfig: set ipam.kubernetes.kubeconfig, or put one where it is looked for ({looked})")]
+    #[error(
+        "there is no kubeconfig: set ipam.kubernetes.kubeconfig, or put one where it is looked for ({looked})"
+    )]
     NoKubeconfig { looked: String },
     #[error("the journal {} cannot be used", path.display())]
     Journal {
@@ -127,11 +129,15 @@ impl Error {
             Self::Refused(_) | Self::NotHeld { .. } => {
                 "kubectl get addressallocations shows who has which address"
             }
-            Self::Claim { .. } => "it is tried again when the runtime asks again; kubectl get ipamclaims shows what there is",
+            Self::Claim { .. } => {
+                "it is tried again when the runtime asks again; kubectl get ipamclaims shows what there is"
+            }
             Self::Api { status: 403, .. } => {
                 "the plugin's user needs get, list, create, update and delete of addressallocations.godwit.dev; get of pods; get of ipamclaims and update of their status"
             }
-            Self::Api { status: 404, .. } => "are the definitions of godwit.dev and k8s.cni.cncf.io installed?",
+            Self::Api { status: 404, .. } => {
+                "are the definitions of godwit.dev and k8s.cni.cncf.io installed?"
+            }
             _ => "",
         }
     }

@@ -178,9 +178,8 @@ impl Entry {
     }
 
     fn locked(mut file: File, path: &Path) -> Result<Option<Self>, Error> {
-        let same = |there: fs::Metadata, ours: fs::Metadata| {
-            (there.dev(), there.ino()) == (ours.dev(), ours.ino())
-        };
+        let same =
+            |there: fs::Metadata, ours: fs::Metadata| (there.dev(), there.ino()) == (ours.dev(), ours.ino());
         let ours = file.metadata().map_err(|source| failed(path, source))?;
         if !fs::metadata(path).is_ok_and(|there| same(there, ours)) {
             return Ok(None);

@@ -41,9 +41,10 @@ impl Log {
             return;
         }
         let line = format!("{} {level:?} {}: {what}\n", jiff::Timestamp::now(), self.about);
-        let written = self.file.as_ref().map(|path| {
-            OpenOptions::new().create(true).append(true).open(path)?.write_all(line.as_bytes())
-        });
+        let written = self
+            .file
+            .as_ref()
+            .map(|path| OpenOptions::new().create(true).append(true).open(path)?.write_all(line.as_bytes()));
         if !matches!(written, Some(Ok(()))) {
             eprint!("{line}");
         }

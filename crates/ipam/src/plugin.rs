@@ -3,9 +3,9 @@
 //! ADD, CHECK and STATUS fail with a code and a text. DEL never fails: what it cannot free is in the journal for the next call,
 //! and what is not even there is found by the sweep. Nothing here decides about addresses.
 
+use addressing::Ledger;
 use addressing::decision::{Choice, usage};
 use addressing::ledger::Rest;
-use addressing::Ledger;
 use api::godwit::{AddressOwner, PodInterface};
 use api::multus::{NetworkSelection, parse_default_network, parse_networks};
 use api::names::annotations;
@@ -151,7 +151,10 @@ impl Plugin {
             entry.remove()?;
         }
         let choices = given?;
-        self.log.tell(Level::Debug, format!("given: {:?}", choices.iter().map(ToString::to_string).collect::<Vec<_>>()));
+        self.log.tell(
+            Level::Debug,
+            format!("given: {:?}", choices.iter().map(ToString::to_string).collect::<Vec<_>>()),
+        );
         self.catch_up(&mut wire).await;
         Ok(format!("{:#}\n", result(&giving, &choices).render(version)))
     }
@@ -314,9 +317,10 @@ impl Plugin {
         let mut wire = self.wire()?;
         for path in self.journal.files()? {
             let Some(mut entry) = Entry::lock(&path, false)? else { continue };
-            let garbage = entry.record.as_ref().is_some_and(|record| {
-                record.name == self.config.name() && !valid.contains(&record.id())
-            });
+            let garbage = entry
+                .record
+                .as_ref()
+                .is_some_and(|record| record.name == self.config.name() && !valid.contains(&record.id()));
             if garbage {
                 entry.release()?;
                 release::entry(&mut wire, entry).await?;
@@ -334,7 +338,8 @@ impl Plugin {
             return api.answer().await;
         }
         let objects = api.list().await?;
-        let known = objects.iter().filter_map(|object| Some((object.spec.address.parse().ok()?, holding(object))));
+        let known =
+            objects.iter().filter_map(|object| Some((object.spec.address.parse().ok()?, holding(object))));
         let ledger: Ledger<Owner> = known.collect();
         let rest = Rest { period: self.config.rest(), now: std::time::SystemTime::now() };
         for range in giving.pool.ranges() {

@@ -71,4 +71,3 @@ pub(crate) async fn catch_up(wire: &mut Wire, journal: &Journal) -> Result<(), E
     }
     Ok(())
 }
-

@@ -18,8 +18,8 @@ use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-pub use access::AccessError;
 use access::Access;
+pub use access::AccessError;
 
 const CONNECT: Duration = Duration::from_secs(3);
 const ANSWER: Duration = Duration::from_secs(10);
@@ -129,8 +129,10 @@ impl Wire {
 
     async fn exchange(&mut self, method: Method, path: &str, body: Bytes) -> Result<Reply, WireError> {
         let server = self.access.authority.clone();
-        let broken =
-            |source: Box<dyn std::error::Error + Send + Sync>| WireError::Broken { server: server.clone(), source };
+        let broken = |source: Box<dyn std::error::Error + Send + Sync>| WireError::Broken {
+            server: server.clone(),
+            source,
+        };
         let mut request = Request::builder()
             .method(method)
             .uri(format!("{}{path}", self.access.prefix))

@@ -34,7 +34,9 @@ pub(crate) fn complete(config: Config) -> Result<Config, Error> {
 }
 
 fn with(config: Config, path: &Path, text: &[u8]) -> Result<Config, Error> {
-    config.with_file(text).map_err(|source| Error::Settings { path: path.to_owned(), source: Box::new(source) })
+    config
+        .with_file(text)
+        .map_err(|source| Error::Settings { path: path.to_owned(), source: Box::new(source) })
 }
 
 /// The kubeconfig to use.

@@ -14,8 +14,12 @@ fn of_claim(world: &World, name: &str, ipam: Value) -> Value {
 #[tokio::test]
 async fn a_claims_addresses_outlive_pods_and_are_the_same_in_both_of_a_move() {
     let world = World::new().await;
-    let config = of_claim(&world, "vm.blue", json!({ "ipRanges": [
-        { "range": "10.1.0.0/24" }, { "range": "fd00:1::/112" } ]}));
+    let config = of_claim(
+        &world,
+        "vm.blue",
+        json!({ "ipRanges": [
+        { "range": "10.1.0.0/24" }, { "range": "fd00:1::/112" } ]}),
+    );
     let (source, target) = (world.pod("source").await, world.pod("target").await);
     let (code, text) = world.add(&source, &config).error();
     assert_eq!(code, 11, "it may be there soon: {text}");
@@ -28,7 +32,10 @@ async fn a_claims_addresses_outlive_pods_and_are_the_same_in_both_of_a_move() {
     let status = claim.status.unwrap();
     assert_eq!(status.ips, [format!("{}/24", given[0]), format!("{}/112", given[1])]);
     assert_eq!(status.owner_pod.unwrap().name, "source");
-    assert_eq!((status.conditions[0].type_.as_str(), status.conditions[0].status.as_str()), ("IPsAllocated", "True"));
+    assert_eq!(
+        (status.conditions[0].type_.as_str(), status.conditions[0].status.as_str()),
+        ("IPsAllocated", "True")
+    );
 
     // The target of a move: the same addresses, and the source stays the one that uses them.
     assert_eq!(world.add(&target, &config).ips(), given);
@@ -66,7 +73,10 @@ async fn a_claim_may_say_which_addresses_it_wants() {
     assert_eq!(code, 101);
     assert!(text.contains("10.1.0.40 is taken by claim default/one"), "{text}");
     let refused = world.claims().get("two").await.unwrap().status.unwrap();
-    assert_eq!((refused.conditions[0].status.as_str(), refused.conditions[0].reason.as_str()), ("False", "IPAddressConflict"));
+    assert_eq!(
+        (refused.conditions[0].status.as_str(), refused.conditions[0].reason.as_str()),
+        ("False", "IPAddressConflict")
+    );
     let (_, text) = world.add(&b, &of_claim(&world, "three", range.clone())).error();
     assert!(text.contains("10.1.0.400"), "{text}");
     let mut elsewhere = of_claim(&world, "one", range);
@@ -98,13 +108,17 @@ async fn the_pods_annotation_says_the_claim_when_the_runtime_does_not() {
     let world = World::new().await;
     world.claim("vm", None).await;
     let pod = world.pod("a").await;
-    let pods: kube::Api<k8s_openapi::api::core::v1::Pod> = kube::Api::default_namespaced(world.client.clone());
-    let networks = r#"[{"name":"other"},{"name":"blue","interface":"net1","ipam-claim-reference":"vm"}]"#;
+    let pods: kube::Api<k8s_openapi::api::core::v1::Pod> =
+        kube::Api::default_namespaced(world.client.clone());
+    let networks = r#"[{"name":"other","interface":"net5"},{"name":"blue","interface":"net1","ipam-claim-reference":"vm"}]"#;
     let patch = json!({ "metadata": { "annotations": { "k8s.v1.cni.cncf.io/networks": networks } } });
     pods.patch("a", &kube::api::PatchParams::default(), &kube::api::Patch::Merge(patch)).await.unwrap();
     let mut config = world.config(json!({ "range": "10.1.0.0/24" }));
     config["allowPersistentIPs"] = json!(true);
     let address = world.add(&pod, &config).ip();
     assert!(world.owner(address).await.unwrap().claim.is_some());
-    assert!(world.add(&Interface { uid: String::new(), ..world.pod("b").await }, &config).success, "its UID is asked for");
+    assert!(
+        world.add(&Interface { uid: String::new(), ..world.pod("b").await }, &config).success,
+        "its UID is asked for"
+    );
 }

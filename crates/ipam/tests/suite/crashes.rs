@@ -135,7 +135,8 @@ async fn the_sweep_frees_what_is_nobodys_and_never_what_somebody_has() {
     let swept = ipam::sweep::sweep(&world.client).await.unwrap();
     assert_eq!((swept.released.len(), swept.kept), (1, 1), "{swept:?}");
     assert_eq!(world.owned().await, [held]);
-    let object = world.objects().await.into_iter().find(|object| object.spec.address == lost.to_string()).unwrap();
+    let object =
+        world.objects().await.into_iter().find(|object| object.spec.address == lost.to_string()).unwrap();
     assert!(object.spec.released_at.is_some(), "it rests before another has it");
     let swept = ipam::sweep::sweep(&world.client).await.unwrap();
     assert_eq!((swept.released.len(), swept.forgotten, swept.kept), (0, 0, 2), "{swept:?}");

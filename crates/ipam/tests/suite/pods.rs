@@ -83,7 +83,8 @@ async fn garbage_is_what_the_runtime_does_not_list() {
     let config = world.config(json!({ "range": "10.1.0.0/24" }));
     let mut elsewhere = world.config(json!({ "range": "10.1.0.0/24" }));
     elsewhere["name"] = json!("green");
-    let (kept, garbage, foreign) = (Interface::of("kept"), Interface::of("garbage"), Interface::of("foreign"));
+    let (kept, garbage, foreign) =
+        (Interface::of("kept"), Interface::of("garbage"), Interface::of("foreign"));
     let kept_address = world.add(&kept, &config).ip();
     world.add(&garbage, &config);
     let foreign_address = world.add(&foreign, &elsewhere).ip();
@@ -112,7 +113,11 @@ async fn what_is_wrong_is_said_with_its_code() {
         (world.config(json!({ "range": "10.1.0.0/31" })), 7, "too small"),
         (world.config(json!({ "range": "10.1.0.0" })), 7, "prefix"),
         (world.config(json!({ "range": 7 })), 6, "expected"),
-        (world.config(json!({ "range": "10.1.0.0/24", "configuration_path": "/nowhere.conf" })), 5, "/nowhere.conf"),
+        (
+            world.config(json!({ "range": "10.1.0.0/24", "configuration_path": "/nowhere.conf" })),
+            5,
+            "/nowhere.conf",
+        ),
         (
             world.config(json!({ "range": "10.1.0.0/24", "kubernetes": { "kubeconfig": "/nowhere" } })),
             7,

@@ -19,11 +19,9 @@ async fn a_chosen_address_is_honoured_or_refused_with_who_has_it() {
     let (code, text) = world.add(&Interface::of("second"), &config).error();
     assert_eq!(code, 101);
     assert!(text.contains("10.1.0.7 is taken by pod default/first (interface net1, node node-1)"), "{text}");
-    for (address, words) in [
-        ("10.1.0.9", "10.1.0.9 is excluded"),
-        ("10.2.0.1", "outside of"),
-        ("10.1.0.255", "never given"),
-    ] {
+    for (address, words) in
+        [("10.1.0.9", "10.1.0.9 is excluded"), ("10.2.0.1", "outside of"), ("10.1.0.255", "never given")]
+    {
         config["runtimeConfig"] = chosen(address);
         let (code, text) = world.add(&Interface::of("second"), &config).error();
         assert_eq!(code, 101, "{text}");

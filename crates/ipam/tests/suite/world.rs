@@ -43,7 +43,9 @@ impl Answer {
     pub fn ips(&self) -> Vec<IpAddr> {
         assert!(self.success, "{self:?}");
         let ips = self.json["ips"].as_array().unwrap();
-        ips.iter().map(|ip| ip["address"].as_str().unwrap().split('/').next().unwrap().parse().unwrap()).collect()
+        ips.iter()
+            .map(|ip| ip["address"].as_str().unwrap().split('/').next().unwrap().parse().unwrap())
+            .collect()
     }
 
     pub fn ip(&self) -> IpAddr {
@@ -107,7 +109,8 @@ impl World {
         let server = Server::start(options).await;
         let client = server.client().await;
         let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-        let wanted = ["addressallocations.godwit.dev", "addresspools.godwit.dev", "ipamclaims.k8s.cni.cncf.io"];
+        let wanted =
+            ["addressallocations.godwit.dev", "addresspools.godwit.dev", "ipamclaims.k8s.cni.cncf.io"];
         for definition in api::crds() {
             if wanted.contains(&definition.metadata.name.as_deref().unwrap()) {
                 definitions.create(&PostParams::default(), &definition).await.unwrap();
