@@ -146,15 +146,12 @@ impl Search<'_, '_> {
     }
 
     fn note(&mut self, address: IpAddr, object: Option<AddressAllocation>) {
-        match object {
-            Some(object) => {
-                self.ledger.note(address, holding(&object));
-                self.objects.insert(address, object);
-            }
-            None => {
-                self.ledger.forget(address);
-                self.objects.remove(&address);
-            }
+        if let Some(object) = object {
+            self.ledger.note(address, holding(&object));
+            self.objects.insert(address, object);
+        } else {
+            self.ledger.forget(address);
+            self.objects.remove(&address);
         }
     }
 
@@ -213,10 +210,9 @@ fn explain(refusal: Refusal<Owner>, ledger: &Ledger<Owner>) -> Error {
 
 /// Who holds a network that has no free address.
 pub(crate) fn exhausted(network: Network, usage: &Usage, ledger: &Ledger<Owner>) -> Error {
-    let mut summary = format!("{network} has no free address: {usage}");
-    if let Some(wait) = usage.rested_at.and_then(|until| until.duration_since(SystemTime::now()).ok()) {
-        summary.push_str(&format!("; the first of them can be given in {} s", wait.as_secs() + 1));
-    }
+    let first = usage.rested_at.and_then(|until| until.duration_since(SystemTime::now()).ok());
+    let first = first.map(|wait| format!("; the first of them can be given in {} s", wait.as_secs() + 1));
+    let summary = format!("{network} has no free address: {usage}{}", first.unwrap_or_default());
     let mut namespaces: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
     let mut named = Vec::new();
     let interval = network.interval();

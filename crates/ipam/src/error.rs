@@ -105,18 +105,23 @@ impl Error {
             Self::Environment(_) => codes::ENVIRONMENT,
             Self::Config(ConfigError::Json { .. }) => codes::DECODE,
             Self::Config(ConfigError::Version { .. }) => codes::VERSION,
-            Self::Config(_) | Self::Settings { .. } | Self::NoKubeconfig { .. } | Self::Name { .. } => {
-                codes::CONFIGURATION
-            }
-            Self::Wire(WireError::Access { .. }) => codes::CONFIGURATION,
+            Self::Config(_)
+            | Self::Settings { .. }
+            | Self::NoKubeconfig { .. }
+            | Self::Name { .. }
+            | Self::Wire(WireError::Access { .. }) => codes::CONFIGURATION,
             Self::File { .. } | Self::Journal { .. } | Self::Runtime { .. } => codes::INPUT_OUTPUT,
             Self::Api { status, .. } if *status < 500 && *status != 429 => codes::DENIED,
-            Self::Wire(_) | Self::Api { .. } | Self::Answer { .. } => codes::TRY_AGAIN,
-            Self::NoPod { .. } | Self::Claim { .. } | Self::Contended { .. } => codes::TRY_AGAIN,
-            Self::Refused(refusal) if matches!(**refusal, Refusal::Resting { .. }) => codes::TRY_AGAIN,
-            Self::Refused(_) => codes::REFUSED,
+            Self::Refused(refusal) if !matches!(**refusal, Refusal::Resting { .. }) => codes::REFUSED,
             Self::Exhausted { .. } => codes::EXHAUSTED,
             Self::NotHeld { .. } => codes::NOT_HELD,
+            Self::Wire(_)
+            | Self::Api { .. }
+            | Self::Answer { .. }
+            | Self::NoPod { .. }
+            | Self::Claim { .. }
+            | Self::Contended { .. }
+            | Self::Refused(_) => codes::TRY_AGAIN,
         }
     }
 

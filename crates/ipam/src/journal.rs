@@ -236,7 +236,9 @@ fn digest(words: &[&str]) -> String {
         hash.update(u64::try_from(word.len()).unwrap_or(u64::MAX).to_be_bytes());
         hash.update(word);
     }
-    hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    let mut number = [0; 8];
+    number.copy_from_slice(&hash.finalize()[..8]);
+    format!("{:016x}", u64::from_be_bytes(number))
 }
 
 fn failed(path: &Path, source: io::Error) -> Error {

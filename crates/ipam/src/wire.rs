@@ -117,14 +117,12 @@ impl Wire {
 
     async fn send(&mut self, method: Method, path: &str, body: Bytes) -> Result<Reply, WireError> {
         let server = self.access.authority.clone();
-        match timeout(ANSWER, self.exchange(method, path, body)).await {
-            Ok(answer) => answer,
-            Err(_) => {
-                // The answer may still come; nobody may take it for that of the next request.
-                self.sender = None;
-                Err(WireError::Late { server, after: ANSWER })
-            }
+        if let Ok(answer) = timeout(ANSWER, self.exchange(method, path, body)).await {
+            return answer;
         }
+        // The answer may still come; nobody may take it for that of the next request.
+        self.sender = None;
+        Err(WireError::Late { server, after: ANSWER })
     }
 
     async fn exchange(&mut self, method: Method, path: &str, body: Bytes) -> Result<Reply, WireError> {

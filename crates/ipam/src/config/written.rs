@@ -89,6 +89,7 @@ pub(super) struct Ipam {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[expect(clippy::struct_field_names, reason = "the keys are whereabouts'")]
 pub(super) struct Range {
     #[serde(default)]
     range: String,

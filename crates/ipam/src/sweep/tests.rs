@@ -14,39 +14,36 @@ fn allocation(owner: Option<AddressOwner>, released: Option<SystemTime>) -> Addr
     )
 }
 
-fn pod(uid: &str) -> Option<AddressOwner> {
-    Some(AddressOwner { pod: Some(PodInterface { uid: uid.into(), ..PodInterface::default() }), claim: None })
+fn pod(uid: &str) -> AddressOwner {
+    AddressOwner { pod: Some(PodInterface { uid: uid.into(), ..PodInterface::default() }), claim: None }
 }
 
-fn claim(uid: &str) -> Option<AddressOwner> {
-    Some(AddressOwner {
-        pod: None,
-        claim: Some(ClaimReference { uid: uid.into(), ..ClaimReference::default() }),
-    })
+fn claim(uid: &str) -> AddressOwner {
+    AddressOwner { pod: None, claim: Some(ClaimReference { uid: uid.into(), ..ClaimReference::default() }) }
 }
 
 #[test]
 fn owners_keep_the_gone_lose_and_the_rested_are_forgotten() {
     let living = Living { pods: ["p".to_owned()].into(), claims: ["c".to_owned()].into() };
     let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
-    let rest = Rest { period: Duration::from_secs(60), now };
+    let rest = Rest { period: Duration::from_mins(1), now };
     let ago = |seconds| Some(now - Duration::from_secs(seconds));
     for (owner, released, verdict) in [
-        (pod("p"), None, Verdict::Keep),
-        (pod("gone"), None, Verdict::Release),
+        (Some(pod("p")), None, Verdict::Keep),
+        (Some(pod("gone")), None, Verdict::Release),
         // A pod and a claim of equal UIDs are two.
-        (pod("c"), None, Verdict::Release),
-        (claim("c"), None, Verdict::Keep),
-        (claim("gone"), None, Verdict::Release),
-        (claim("p"), None, Verdict::Release),
+        (Some(pod("c")), None, Verdict::Release),
+        (Some(claim("c")), None, Verdict::Keep),
+        (Some(claim("gone")), None, Verdict::Release),
+        (Some(claim("p")), None, Verdict::Release),
         // Who that is, nobody can say.
-        (pod(""), None, Verdict::Keep),
-        (claim(""), None, Verdict::Keep),
+        (Some(pod("")), None, Verdict::Keep),
+        (Some(claim("")), None, Verdict::Keep),
         (Some(AddressOwner::default()), None, Verdict::Keep),
         (None, None, Verdict::Keep),
         (None, ago(59), Verdict::Keep),
         (None, ago(60), Verdict::Forget),
-        (None, Some(now + Duration::from_secs(3600)), Verdict::Keep),
+        (None, Some(now + Duration::from_hours(1)), Verdict::Keep),
     ] {
         assert_eq!(
             judge(&allocation(owner.clone(), released), &living, rest),
@@ -65,7 +62,7 @@ proptest! {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
         let rest = Rest { period: Duration::ZERO, now };
         for owner in [pod(&uid), claim(&uid)] {
-            prop_assert_eq!(judge(&allocation(owner, None), &living, rest), Verdict::Keep);
+            prop_assert_eq!(judge(&allocation(Some(owner), None), &living, rest), Verdict::Keep);
         }
     }
 }

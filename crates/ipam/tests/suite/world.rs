@@ -68,7 +68,7 @@ pub struct Interface {
     pub pod: String,
     pub uid: String,
     pub container: String,
-    pub interface: String,
+    pub called: String,
 }
 
 impl Interface {
@@ -78,7 +78,7 @@ impl Interface {
             pod: pod.into(),
             uid: format!("uid-{pod}"),
             container: format!("container-{pod}"),
-            interface: "net1".into(),
+            called: "net1".into(),
         }
     }
 
@@ -93,7 +93,7 @@ impl Interface {
             name: self.pod.clone(),
             uid: self.uid.clone(),
             container_id: self.container.clone(),
-            interface: self.interface.clone(),
+            interface: self.called.clone(),
             node_name: node.into(),
         };
         AddressOwner { pod: Some(pod), claim: None }
@@ -142,7 +142,8 @@ impl World {
 
     /// A configuration with this `ipam`, which is completed with what the plugin needs here.
     pub fn config(&self, ipam: Value) -> Value {
-        let mut config = json!({ "cniVersion": "1.1.0", "name": "blue", "type": "macvlan", "ipam": ipam });
+        let mut config = json!({ "cniVersion": "1.1.0", "name": "blue", "type": "macvlan" });
+        config["ipam"] = ipam;
         let defaults = json!({
             "type": "godwit-ipam",
             "data_dir": self.journal(),
@@ -162,7 +163,7 @@ impl World {
             .envs([
                 ("CNI_COMMAND", command),
                 ("CNI_CONTAINERID", &of.container),
-                ("CNI_IFNAME", &of.interface),
+                ("CNI_IFNAME", &of.called),
                 ("CNI_NETNS", "/run/netns/none"),
                 ("CNI_PATH", "/opt/cni/bin"),
             ])
