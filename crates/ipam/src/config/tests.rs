@@ -18,7 +18,7 @@ fn ranges_gateways_and_exclusions_are_those_of_whereabouts() {
     let giving = config(&json!({ "name": "blue", "ipam": ipam })).giving(None).unwrap();
     let allocatable: Vec<String> =
         giving.pool.ranges().iter().map(|range| range.allocatable().to_string()).collect();
-    assert_eq!(allocatable, ["10.1.0.10, 10.1.0.14, 10.1.0.16-10.1.0.20", "fd00::10-fd00::11"]);
+    assert_eq!(allocatable, ["10.1.0.10, 10.1.0.14, 10.1.0.16-10.1.0.20", "fd00::10/127"]);
     let warnings = giving.warnings.join("\n");
     assert!(warnings.contains("host bits") && warnings.contains("ipam.exclude_surprise"), "{warnings}");
 }
@@ -83,7 +83,7 @@ fn garbage_is_collected_only_for_who_says_what_is_valid() {
 
 proptest! {
     #[test]
-    fn reading_never_panics(text in "\\PC{0,120}", range in "[0-9a-f.:/-]{0,24}") {
+    fn reading_never_panics(text in "\\PC{0,40}", range in "[0-9a-f.:/-]{0,24}") {
         let _ = Config::parse(text.as_bytes());
         let written = json!({ "ipam": { "range": range, "exclude": [text], "gateway": range } });
         let _ = config(&written).giving(Some(&range));
