@@ -16,7 +16,7 @@ setup-vm: ## also what virtual machines run on and in (about 2 min, once)
 	@tools/setup vm
 
 build: setup ## release binaries, into target/release
-	$(CARGO) build --release --locked -p godwit
+	$(CARGO) build --release --locked -p godwit -p godwit-cni
 
 demo: build ## a cluster on this machine, and its networks
 	GODWIT_BIN=$(target)/release/godwit tools/demo
@@ -32,9 +32,10 @@ test-kubernetes: ## the same tests on the real kube-apiserver (built on first us
 	$(call on_real_server,tests/kube-rs/run)
 	tools/kubernetes/control-plane run --bare -- tools/kubernetes/facts check
 
-bench: build ## the embedded API server beside the real one
+bench: build ## the embedded API server beside the real one; addresses from many plugins at once
 	@tools/setup kubernetes
 	GODWIT_BIN=$(target)/release/godwit $(CARGO) run --release --locked -p bench-apiserver
+	$(CARGO) run --release --locked -p bench-ipam -- --check
 
 record: ## write the recorded answers anew, from the real server
 	@tools/setup kubernetes

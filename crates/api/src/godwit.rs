@@ -205,6 +205,15 @@ pub struct AllocationNameError {
     pub network: String,
 }
 
+/// A short text for a network of any name, to select its addresses by: as long as a label can be, and never longer.
+pub fn network_key(network: &str) -> String {
+    // FNV-1a: two networks that share a key are told apart by what the objects say.
+    let hash = network.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    format!("{hash:016x}")
+}
+
 /// The longest name of an object.
 const NAME_MAX: usize = 253;
 /// Begins an escape in a name: rare in network names, and allowed at either end.

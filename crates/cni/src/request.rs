@@ -5,6 +5,7 @@
 use std::path::PathBuf;
 
 use api::multus::{NetworkSelection, is_interface_name};
+use api::names::annotations::IPAM_CLAIM_REFERENCE;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -89,6 +90,10 @@ impl AttachmentRequest {
         }
         self.capabilities = Capabilities::of_selection(selection);
         self.cni_args.clone_from(&selection.cni_args);
+        if let Some(claim) = &selection.ipam_claim_reference {
+            // Multus drops it; plugins that give addresses need it, and no capability is made for it.
+            self.cni_args.insert(IPAM_CLAIM_REFERENCE.to_owned(), claim.clone().into());
+        }
         self
     }
 

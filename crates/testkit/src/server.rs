@@ -279,20 +279,22 @@ pub(crate) fn workspace() -> PathBuf {
     crates.and_then(Path::parent).expect("crates/testkit has two parents").to_owned()
 }
 
-/// The `godwit` program, as the code is now: built here unless `GODWIT_BIN` names one. Cargo has nothing to do when it is
-/// fresh, and knows better than any date of a file whether it is.
+/// The `godwit` program: see [`program`].
 pub(crate) fn binary() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    if let Some(path) = std::env::var_os("GODWIT_BIN") {
+    BUILT.get_or_init(|| program("godwit", "GODWIT_BIN")).clone()
+}
+
+/// A program of ours, as the code is now: built here unless a variable names one. Cargo has nothing to do when it is fresh,
+/// and knows better than any date of a file whether it is.
+pub fn program(name: &str, variable: &str) -> PathBuf {
+    if let Some(path) = std::env::var_os(variable) {
         return path.into();
     }
-    let build = || {
-        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        let build = cargo.args(["build", "--quiet", "--locked", "-p", "godwit"]).current_dir(workspace());
-        let status = build.status().expect("cargo runs");
-        assert!(status.success(), "cargo build -p godwit failed");
-        let test = std::env::current_exe().expect("a test has an executable");
-        test.ancestors().nth(2).expect("target/debug/deps/TEST").join("godwit")
-    };
-    BUILT.get_or_init(build).clone()
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let build = cargo.args(["build", "--quiet", "--locked", "-p", name]).current_dir(workspace());
+    let status = build.status().expect("cargo runs");
+    assert!(status.success(), "cargo build -p {name} failed");
+    let test = std::env::current_exe().expect("a test has an executable");
+    test.ancestors().nth(2).expect("target/debug/deps/TEST").join(name)
 }

@@ -14,6 +14,12 @@ pub const RESOURCE_NAME: &str = "k8s.v1.cni.cncf.io/resourceName";
 /// Addresses that a VM's owner chose: `{"<vNIC>": ["192.0.2.10", "2001:db8::10"]}`, on the VM's template. Written by users;
 /// read by the controller.
 pub const ADDRESSES: &str = "network.kubevirt.io/addresses";
+/// Addresses that a claim is to have, separated by commas, at most one of each range of its network; on the claim. Written by
+/// the controller; read by the plugin. Godwit's own.
+pub const CLAIM_ADDRESSES: &str = "godwit.dev/addresses";
+/// Key of a claim's name in an element of [`NETWORKS`], and in the `args.cni` of the configuration that plugins are given.
+/// Written by the controller and the runtime; read by the plugin.
+pub const IPAM_CLAIM_REFERENCE: &str = "ipam-claim-reference";
 /// Claim of the primary network of a pod; the older spelling of `ipam-claim-reference`. Written by the controller; read
 /// by OVN-Kubernetes.
 pub const PRIMARY_UDN_CLAIM: &str = "k8s.ovn.org/primary-udn-ipamclaim";

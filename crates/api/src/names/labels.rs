@@ -42,6 +42,12 @@ pub const CPU_FEATURE_PREFIX: &str = "cpu-feature.node.kubevirt.io/";
 /// Prefix: feature that a guest with the node's own processor model needs. Written by the handler; read by the controller.
 pub const HOST_MODEL_REQUIRED_FEATURES_PREFIX: &str = "host-model-required-features.node.kubevirt.io/";
 
+/// UID of the pod or the claim that has an address, on its object. Written by the plugin; read by the plugin.
+pub const ADDRESS_OWNER: &str = "godwit.dev/owner-uid";
+/// Which network an address is of, on its object: [`crate::godwit::network_key`], as names of networks may be too long for a
+/// label. Written by the plugin; read by the plugin.
+pub const ADDRESS_NETWORK: &str = "godwit.dev/network";
+
 /// VM that a claim belongs to. Written by the controller; read by users.
 pub const CLAIM_VM: &str = "kubevirt.io/vm";
 /// The definition was made from a user-defined network. Written and read by the controller.

@@ -31,6 +31,10 @@ pub const SYNCHRONIZATION_CONTROLLER_CERTS: &str = "kubevirt-synchronization-con
 /// Secret: the gateway as a server. Written by the controller; read by the gateway.
 pub const SYNCHRONIZATION_CONTROLLER_SERVER_CERTS: &str = "kubevirt-synchronization-controller-server-certs";
 
+/// Name of the network of addresses whose configuration names none: such ranges share their addresses, as they do with
+/// whereabouts. Written by the plugin; read by the controller.
+pub const SHARED_NETWORK: &str = "shared";
+
 /// Setting: the migration network. Made by users; read by the controller.
 pub const MIGRATION_NETWORK_SETTING: &str = "vm-migration-network";
 /// Beginning of the name of the migration network's definition. Written by the controller.

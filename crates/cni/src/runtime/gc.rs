@@ -6,13 +6,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{Inner, Runtime, to_its_end};
 use crate::{Entry, Error, Exec, Key, Network, Operation, Version, config::Extras};
 
 /// An attachment as plugins know it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct AttachmentId {
     #[serde(rename = "containerID")]
     container_id: String,

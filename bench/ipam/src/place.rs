@@ -1,0 +1,106 @@
+//! Where it is measured: a directory on a disk, an API server in it, and the plugin under its name.
+//!
+//! All of it goes with [`Place`]; should this program be killed, the kernel ends the server, and a shell removes the directory.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use api::godwit::AddressAllocation;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{ListParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, Config};
+use rustix::process::{Pid, Signal, kill_process};
+
+const START_LIMIT: Duration = Duration::from_secs(30);
+
+pub struct Place {
+    directory: tempfile::TempDir,
+    server: Child,
+    janitor: Child,
+    pub plugin: PathBuf,
+}
+
+impl Place {
+    pub fn new(parent: &Path, godwit: &Path, plugin: &Path) -> Result<Self> {
+        let directory = tempfile::Builder::new().prefix("bench-ipam-").tempdir_in(parent)?;
+        let janitor = Command::new("setsid")
+            .args(["sh", "-c", r#"cat; sleep 1; rm -rf -- "$0" 2>/dev/null"#])
+            .arg(directory.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .context("starting setsid")?;
+        let path = directory.path().join("godwit-ipam");
+        std::os::unix::fs::symlink(plugin, &path)?;
+        let log = File::create(directory.path().join("log"))?;
+        let server = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL"])
+            .arg(godwit)
+            .args(["apiserver", "--port", "0", "--data"])
+            .arg(directory.path().join("data"))
+            .arg("--kubeconfig-out")
+            .arg(directory.path().join("kubeconfig"))
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .context("starting setpriv")?;
+        let place = Self { directory, server, janitor, plugin: path };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(place.prepare()).context("preparing the API server")?;
+        Ok(place)
+    }
+
+    pub fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.path().join("kubeconfig")
+    }
+
+    /// Waits for the server, and has it serve addresses.
+    async fn prepare(&self) -> Result<()> {
+        let deadline = Instant::now() + START_LIMIT;
+        let client = loop {
+            if let Ok(kubeconfig) = Kubeconfig::read_from(self.kubeconfig())
+                && let Ok(config) =
+                    Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await
+            {
+                let client = Client::try_from(config)?;
+                if client.apiserver_version().await.is_ok() {
+                    break client;
+                }
+            }
+            ensure!(Instant::now() < deadline, "it is not ready after {START_LIMIT:?}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        };
+        let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+        for definition in api::crds() {
+            if definition.metadata.name.as_deref() == Some("addressallocations.godwit.dev") {
+                definitions.create(&PostParams::default(), &definition).await?;
+            }
+        }
+        let addresses: Api<AddressAllocation> = Api::all(client);
+        while addresses.list(&ListParams::default()).await.is_err() {
+            ensure!(Instant::now() < deadline, "addresses are not served after {START_LIMIT:?}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Ok(None) = self.server.try_wait() {
+            let _ = kill_process(Pid::from_child(&self.server), Signal::TERM);
+        }
+        let _ = self.server.wait();
+        drop(self.janitor.stdin.take());
+        let _ = self.janitor.wait();
+    }
+}

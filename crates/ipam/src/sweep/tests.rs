@@ -1,0 +1,68 @@
+//! What is judged how: never what somebody has.
+#![allow(clippy::unwrap_used, reason = "a test says what it expects")]
+
+use api::godwit::{AddressAllocationSpec, AddressOwner, ClaimReference, PodInterface};
+use proptest::prelude::*;
+
+use super::*;
+
+fn allocation(owner: Option<AddressOwner>, released: Option<SystemTime>) -> AddressAllocation {
+    let released_at = released.map(micro_time);
+    AddressAllocation::new(
+        "a",
+        AddressAllocationSpec { owner, released_at, ..AddressAllocationSpec::default() },
+    )
+}
+
+fn pod(uid: &str) -> AddressOwner {
+    AddressOwner { pod: Some(PodInterface { uid: uid.into(), ..PodInterface::default() }), claim: None }
+}
+
+fn claim(uid: &str) -> AddressOwner {
+    AddressOwner { pod: None, claim: Some(ClaimReference { uid: uid.into(), ..ClaimReference::default() }) }
+}
+
+#[test]
+fn owners_keep_the_gone_lose_and_the_rested_are_forgotten() {
+    let living = Living { pods: ["p".to_owned()].into(), claims: ["c".to_owned()].into() };
+    let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
+    let rest = Rest { period: Duration::from_mins(1), now };
+    let ago = |seconds| Some(now - Duration::from_secs(seconds));
+    for (owner, released, verdict) in [
+        (Some(pod("p")), None, Verdict::Keep),
+        (Some(pod("gone")), None, Verdict::Release),
+        // A pod and a claim of equal UIDs are two.
+        (Some(pod("c")), None, Verdict::Release),
+        (Some(claim("c")), None, Verdict::Keep),
+        (Some(claim("gone")), None, Verdict::Release),
+        (Some(claim("p")), None, Verdict::Release),
+        // Who that is, nobody can say.
+        (Some(pod("")), None, Verdict::Keep),
+        (Some(claim("")), None, Verdict::Keep),
+        (Some(AddressOwner::default()), None, Verdict::Keep),
+        (None, None, Verdict::Keep),
+        (None, ago(59), Verdict::Keep),
+        (None, ago(60), Verdict::Forget),
+        (None, Some(now + Duration::from_hours(1)), Verdict::Keep),
+    ] {
+        assert_eq!(
+            judge(&allocation(owner.clone(), released), &living, rest),
+            verdict,
+            "{owner:?} {released:?}"
+        );
+    }
+}
+
+proptest! {
+    #[test]
+    fn what_a_living_owner_has_is_kept(uid in "[a-f0-9]{1,8}", others in prop::collection::vec("[a-f0-9]{1,8}", 0..8), seconds in 0..u64::from(u32::MAX)) {
+        let mut uids: BTreeSet<String> = others.into_iter().collect();
+        uids.insert(uid.clone());
+        let living = Living { pods: uids.clone(), claims: uids };
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        let rest = Rest { period: Duration::ZERO, now };
+        for owner in [pod(&uid), claim(&uid)] {
+            prop_assert_eq!(judge(&allocation(Some(owner), None), &living, rest), Verdict::Keep);
+        }
+    }
+}
