@@ -60,6 +60,7 @@ fn prepare_node(lab: &Lab, cluster: &Cluster, node: &Node, authority: &Authority
         organisation: Some("system:nodes".into()),
         dns_names: vec![node.name.clone()],
         addresses: node.address().into_iter().collect(),
+        ..Subject::default()
     };
     let identity = authority.issue(&subject, YEAR)?;
     let api_server = SocketAddr::new(cluster.api_address, cluster.api_port);

@@ -1,0 +1,321 @@
+//! The source's side: unix sockets that QEMU and libvirt connect to, and for each of their connections one to the target.
+//!
+//! Connections are dialled one after the other, in the order in which they were accepted, and the next one only when the target has
+//! said that the one before arrived: some versions of QEMU take the first connection that they accept for the main one.
+//!
+//! Invariant: not a byte is sent before the target has shown that it is the member that it should be, or, without TLS, has accepted the
+//! token.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use identity::Member;
+use rustls_pki_types::ServerName;
+use socket2::Socket;
+use tokio::net::UnixListener;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio_rustls::rustls::client::ClientConfig;
+
+use crate::Timeouts;
+use crate::counters::Counters;
+use crate::credentials::{Credentials, Mode};
+use crate::error::{Broken, DialError, Error, HandshakeError};
+use crate::handshake::{self, Session, Timed};
+use crate::line::{Line, Lines, OpenLine};
+use crate::listener::with_sources;
+use crate::preamble::{ACCEPTED, Preamble};
+use crate::pump::plain::Mover;
+use crate::pump::{Joint, STACK, encrypted};
+use crate::record::{ACCESS_DENIED, Incoming, Received};
+use crate::route::Route;
+use crate::socket::{self, Unreached};
+use crate::token::Token;
+
+/// Where a channel leads: the listener of the other node.
+#[derive(Debug, Clone)]
+pub struct Target {
+    pub address: SocketAddr,
+    /// Who must answer there.
+    pub member: Member,
+    /// What proves this node's right when TLS is disabled.
+    pub token: Option<Token>,
+}
+
+/// Makes connections from one address of this node.
+#[derive(Debug, Clone)]
+pub struct Dialler(Arc<Context>);
+
+#[derive(Debug)]
+struct Context {
+    source: IpAddr,
+    credentials: Credentials,
+    timeouts: Timeouts,
+    mover: Mover,
+}
+
+impl Dialler {
+    /// `source` is this node's migration address: everything leaves from it, by the interface that has it.
+    pub fn new(source: IpAddr, credentials: Credentials) -> Self {
+        Self::new_with(source, credentials, Timeouts::default(), Mover::Splice)
+    }
+
+    pub fn new_with(source: IpAddr, credentials: Credentials, timeouts: Timeouts, mover: Mover) -> Self {
+        Self(Arc::new(Context { source, credentials, timeouts, mover }))
+    }
+
+    /// Listens on a unix socket, and carries every connection to it to the target. The file is made anew, for its owner only. Must
+    /// be called on a runtime.
+    pub fn forward(&self, path: &Path, target: Target, route: Route) -> Result<Forward, Error> {
+        let listener = listen_unix(path).map_err(|source| Error::ListenUnix { path: path.to_owned(), source })?;
+        let shared = Arc::new(Shared {
+            context: Arc::clone(&self.0),
+            target,
+            route,
+            counters: Arc::default(),
+            lines: Arc::default(),
+            failure: Mutex::default(),
+        });
+        let accepting = tokio::spawn(accept(listener, Arc::clone(&shared)));
+        Ok(Forward { path: path.to_owned(), shared, accepting })
+    }
+}
+
+fn listen_unix(path: &Path) -> io::Result<UnixListener> {
+    use std::os::unix::fs::PermissionsExt as _;
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let listener = UnixListener::bind(path)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+#[derive(Debug)]
+struct Shared {
+    context: Arc<Context>,
+    target: Target,
+    route: Route,
+    counters: Arc<Counters>,
+    lines: Arc<Lines>,
+    failure: Mutex<Option<Arc<DialError>>>,
+}
+
+/// A unix socket that leads to another node. Dropping it closes the socket for new connections and removes its file; those that
+/// are open go on.
+#[derive(Debug)]
+#[must_use = "dropping a forward ends it"]
+pub struct Forward {
+    path: PathBuf,
+    shared: Arc<Shared>,
+    accepting: JoinHandle<()>,
+}
+
+impl Forward {
+    pub fn counters(&self) -> &Counters {
+        &self.shared.counters
+    }
+
+    /// Why the last connection that could not be made could not.
+    pub fn last_failure(&self) -> Option<Arc<DialError>> {
+        self.shared.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Ends every connection that is open now.
+    pub fn cut(&self) {
+        self.shared.lines.cut();
+    }
+
+    /// Accepts no more, and waits until what is open has ended, at the latest after the drain timeout.
+    pub async fn stop(self) {
+        self.accepting.abort();
+        let shared = Arc::clone(&self.shared);
+        drop(self);
+        shared.lines.drain(shared.context.timeouts.drain).await;
+    }
+}
+
+impl Drop for Forward {
+    fn drop(&mut self) {
+        self.accepting.abort();
+        if let Err(error) = std::fs::remove_file(&self.path)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(path = %self.path.display(), %error, "the socket of a forward could not be removed");
+        }
+    }
+}
+
+async fn accept(listener: UnixListener, shared: Arc<Shared>) {
+    loop {
+        let started = listener.accept().await.and_then(|(stream, _)| start(&shared, stream.into_std()?.into()));
+        match started {
+            // Either it has arrived, or it has failed and its thread is gone: the next one may go.
+            Ok(arrived) => _ = arrived.await,
+            Err(cause) => {
+                // Out of file descriptors or threads, most likely: those that are open must end first.
+                tracing::warn!(route = %shared.route, %cause, "a connection to the tunnel could not be accepted");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    }
+}
+
+fn start(shared: &Arc<Shared>, near: Socket) -> io::Result<oneshot::Receiver<()>> {
+    near.set_nonblocking(false)?;
+    socket::enlarge(&near)?;
+    let (arrived, arrival) = oneshot::channel();
+    let shared = Arc::clone(shared);
+    let line = Arc::new(Line::default());
+    let open = shared.lines.enter(&line);
+    let carry = move || shared.carry(&line, near, arrived, open);
+    thread::Builder::new().name("tunnel-receive".to_owned()).stack_size(STACK).spawn(carry)?;
+    Ok(arrival)
+}
+
+impl Shared {
+    fn carry(&self, line: &Arc<Line>, near: Socket, arrived: oneshot::Sender<()>, open: OpenLine) {
+        let near = line.hold(near);
+        let mut arrived = Some(arrived);
+        let connected = self.connect(line).and_then(|(far, session)| {
+            for socket in [&near, &far] {
+                socket::watch_idleness(socket, &self.context.timeouts)
+                    .map_err(|error| self.broken(Broken::Far(error)))?;
+            }
+            Ok((far, session))
+        });
+        let outcome = connected.and_then(|(far, session)| {
+            let counters = Arc::clone(&self.counters);
+            let joint = Joint { line: Arc::clone(line), near, far, counters };
+            let on_arrival = || {
+                // The forward may have been dropped meanwhile; nobody waits then.
+                arrived.take().map(|arrived| arrived.send(()))
+            };
+            self.exchange(&joint, session, on_arrival)
+        });
+        if let Err(error) = outcome {
+            let cause = with_sources(&error);
+            if arrived.is_some() {
+                tracing::warn!(route = %self.route, cause, "a tunnel connection could not be made");
+                *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(error));
+            } else {
+                tracing::info!(route = %self.route, cause, "a tunnel connection broke");
+            }
+        }
+        line.cut();
+        drop(open);
+    }
+
+    fn connect(&self, line: &Line) -> Result<(Arc<Socket>, Option<Session>), DialError> {
+        let Context { source, credentials, timeouts, .. } = &*self.context;
+        let target = self.target.address;
+        let mode = credentials.mode();
+        let far = socket::dial(*source, target, timeouts).map_err(|unreached| match unreached {
+            Unreached::Source(error) => DialError::Source(error),
+            Unreached::Target(source) => DialError::Connect { target, source },
+        })?;
+        let far = line.hold(far);
+        let session = match &*mode {
+            Mode::Tls { client, .. } => Some(self.shake_hands(&far, Arc::clone(client))?),
+            Mode::Plain => {
+                self.show_token(line, &far)?;
+                None
+            }
+        };
+        Ok((far, session))
+    }
+
+    fn shake_hands(&self, far: &Socket, config: Arc<ClientConfig>) -> Result<Session, DialError> {
+        let target = self.target.address;
+        let failed = |source| DialError::Handshake { target, source };
+        let name = ServerName::try_from(self.route.server_name());
+        let name = name.map_err(|_| failed(HandshakeError::Unexpected))?;
+        let session = handshake::connect(config, name, &mut self.timed(far)).map_err(failed)?;
+        let found = Member::of_certificate(&session.certificate);
+        let found = found.map_err(|source| DialError::Unnamed { target, source })?;
+        if found != self.target.member {
+            return Err(DialError::OtherMember { target, found, expected: self.target.member.clone() });
+        }
+        Ok(session)
+    }
+
+    fn show_token(&self, line: &Line, far: &Socket) -> Result<(), DialError> {
+        let target = self.target.address;
+        let token = self.target.token.clone().ok_or(DialError::NoToken)?;
+        let preamble = Preamble { route: self.route.clone(), token };
+        encrypted::write_all(line, far, &preamble.encode()).map_err(|source| self.broken(source))?;
+        let mut answer = [0];
+        match io::Read::read_exact(&mut self.timed(far), &mut answer) {
+            Ok(()) if answer[0] == ACCEPTED => Ok(()),
+            Ok(()) => Err(self.broken(Broken::Answer)),
+            Err(error) if handshake::is_timeout(&error) => {
+                Err(DialError::Handshake { target, source: HandshakeError::Timeout })
+            }
+            Err(_) => Err(DialError::Refused { target }),
+        }
+    }
+
+    fn timed<'a>(&self, socket: &'a Socket) -> Timed<'a> {
+        Timed { socket, deadline: Instant::now() + self.context.timeouts.handshake }
+    }
+
+    fn exchange<T>(
+        &self,
+        joint: &Joint,
+        session: Option<Session>,
+        on_arrival: impl FnOnce() -> T,
+    ) -> Result<(), DialError> {
+        let outcome = match session {
+            // The target is who it should be, so bytes may leave while its answer is on the way.
+            Some(Session { outgoing, mut incoming, .. }) => joint.run(
+                || joint.send_encrypted(outgoing),
+                || {
+                    answer(&mut self.timed(&joint.far), &mut incoming)?;
+                    on_arrival();
+                    socket::watch_idleness(&joint.far, &self.context.timeouts).map_err(Broken::Far)?;
+                    joint.receive_encrypted(incoming)
+                },
+            ),
+            None => {
+                on_arrival();
+                let mover = self.context.mover;
+                joint.run(|| joint.send_plain(mover), || joint.receive_plain(mover))
+            }
+        };
+        outcome.map_err(|broken| match broken {
+            Broken::Refused => DialError::Refused { target: self.target.address },
+            source => self.broken(source),
+        })
+    }
+
+    fn broken(&self, source: Broken) -> DialError {
+        DialError::Broken { target: self.target.address, source }
+    }
+}
+
+/// Waits for the target to say that the connection has arrived.
+fn answer(far: &mut Timed<'_>, incoming: &mut Incoming) -> Result<(), Broken> {
+    loop {
+        match incoming.open()? {
+            Some(Received::Data(range)) if incoming.plain(range.clone()) == [ACCEPTED] => return Ok(()),
+            Some(Received::Alert(ACCESS_DENIED)) => return Err(Broken::Refused),
+            Some(Received::Alert(alert)) => return Err(Broken::Alert(alert)),
+            Some(_) => return Err(Broken::Answer),
+            None => {}
+        }
+        match io::Read::read(far, incoming.room()) {
+            // A refusal may overtake the alert that announces it.
+            Ok(0) => return Err(Broken::Refused),
+            Ok(length) => incoming.received(length),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Err(Broken::Refused),
+            Err(error) if handshake::is_timeout(&error) => return Err(Broken::NoAnswer),
+            Err(error) => return Err(Broken::Far(error)),
+        }
+    }
+}
