@@ -102,7 +102,7 @@ impl Fixture {
                 }
             });
         }
-        let authority = Authority::generate("tunnel", HOUR).unwrap();
+        let authority = Authority::load_or_generate(directory.path(), "authority", HOUR).unwrap();
         Self { source, target, authority, namespaces, directory }
     }
 
