@@ -55,8 +55,8 @@ impl Scene {
     }
 
     fn tcp(&self) -> TcpStream {
-        let stream =
-            self.fixture.source.namespace.run(|| TcpStream::connect(self.listening.address)).unwrap().unwrap();
+        let address = self.listening.address;
+        let stream = self.fixture.source.namespace.run(|| TcpStream::connect(address)).unwrap().unwrap();
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
         stream
     }
@@ -108,15 +108,15 @@ impl Scene {
 
 #[test]
 fn the_rightful_source_comes_in_by_the_same_way() {
-    let scene = Scene::new();
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let mut heard = [0; 12];
-            take(&scene.accepted).read_exact(&mut heard).unwrap();
-            assert_eq!(&heard, b"guest memory");
-        });
-        assert_eq!(scene.attempt(scene.stranger()), [1], "the answer, then the end");
+    let mut scene = Scene::new();
+    let accepted = std::mem::replace(&mut scene.accepted, std::sync::mpsc::channel().1);
+    let destination = std::thread::spawn(move || {
+        let mut heard = [0; 12];
+        take(&accepted).read_exact(&mut heard).unwrap();
+        heard
     });
+    assert_eq!(scene.attempt(scene.stranger()), [1], "the answer, then the end");
+    assert_eq!(&destination.join().unwrap(), b"guest memory");
     assert!(scene.listening.refusals.counts().is_empty());
 }
 
