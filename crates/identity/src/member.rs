@@ -74,6 +74,11 @@ impl Member {
     }
 }
 
+/// Whether now is within the dates of a certificate (DER).
+pub fn is_current(der: &[u8]) -> bool {
+    X509Certificate::from_der(der).is_ok_and(|(_, certificate)| certificate.validity().is_valid())
+}
+
 impl fmt::Display for Member {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{SCHEME}{}/{}/{}", self.cluster, self.component, self.node)
@@ -137,6 +142,19 @@ mod tests {
         let two = params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap();
         assert_eq!(Member::of_certificate(two.der()), Err(MemberError::Several));
         assert_eq!(Member::of_certificate(b"\x30\x03abc"), Err(MemberError::Certificate));
+    }
+
+    #[test]
+    fn a_certificate_is_current_within_its_dates_only() {
+        let dated = |from, to| {
+            let mut params = rcgen::CertificateParams::default();
+            (params.not_before, params.not_after) = (rcgen::date_time_ymd(from, 1, 1), rcgen::date_time_ymd(to, 1, 1));
+            params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap().der().to_vec()
+        };
+        assert!(is_current(&dated(2020, 2999)));
+        assert!(!is_current(&dated(2020, 2021)));
+        assert!(!is_current(&dated(2998, 2999)));
+        assert!(!is_current(b"nothing"));
     }
 
     #[test]

@@ -1,8 +1,12 @@
 //! What a node shows and whom it believes: its certificate and the authorities of its peers, or nothing when TLS is disabled.
 //!
 //! Credentials are replaced while connections run: a handshake takes those of the moment in which it begins, and what is open goes
-//! on. Nothing is remembered from one connection to the next: session tickets are off in both directions, so every connection
-//! proves itself with a certificate that is valid now.
+//! on.
+//!
+//! The parallel connections of one channel resume the first one's session, which spares both sides four signatures each time. That is
+//! as safe as the first handshake was: a session is good for the same server name only, so for the same channel of the same migration;
+//! for one resumption, with keys of its own; and only until the credentials are replaced, because they hold all sessions. Who may
+//! connect is asked each time, and so is whether the certificate is still current.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +20,7 @@ use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVe
 use tokio_rustls::rustls::client::{Resumption, verify_server_cert_signed_by_trust_anchor};
 use tokio_rustls::rustls::crypto::ring::{cipher_suite, default_provider};
 use tokio_rustls::rustls::crypto::{CryptoProvider, verify_tls13_signature};
-use tokio_rustls::rustls::server::{NoServerSessionStorage, ParsedCertificate, WebPkiClientVerifier};
+use tokio_rustls::rustls::server::{ParsedCertificate, ServerSessionMemoryCache, WebPkiClientVerifier};
 use tokio_rustls::rustls::version::TLS13;
 use tokio_rustls::rustls::{
     ClientConfig, DigitallySignedStruct, PeerIncompatible, RootCertStore, ServerConfig, SignatureScheme,
@@ -24,6 +28,9 @@ use tokio_rustls::rustls::{
 
 use crate::error::Error;
 use crate::hello::PROTOCOL;
+
+/// Sessions that can be resumed. The oldest are forgotten first, and cost their next connection a full handshake.
+const SESSIONS: usize = 256;
 
 /// Shared by a listener and a dialler. Clones are the same: what replaces one replaces all.
 #[derive(Clone)]
@@ -100,8 +107,8 @@ fn tls(identity: &Identity, authorities: &[&str]) -> Result<Mode, Error> {
         })
         .map_err(Error::Tls)?;
     server.alpn_protocols = vec![PROTOCOL.to_vec()];
-    server.session_storage = Arc::new(NoServerSessionStorage {});
-    server.send_tls13_tickets = 0;
+    server.session_storage = ServerSessionMemoryCache::new(SESSIONS);
+    server.send_tls13_tickets = 1;
     server.enable_secret_extraction = true;
 
     let servers = Arc::new(SignedByAuthority { roots, provider: Arc::clone(&provider) });
@@ -113,7 +120,7 @@ fn tls(identity: &Identity, authorities: &[&str]) -> Result<Mode, Error> {
         })
         .map_err(Error::Tls)?;
     client.alpn_protocols = vec![PROTOCOL.to_vec()];
-    client.resumption = Resumption::disabled();
+    client.resumption = Resumption::in_memory_sessions(SESSIONS);
     client.enable_secret_extraction = true;
     Ok(Mode::Tls { server: Arc::new(server), client: Arc::new(client) })
 }

@@ -30,7 +30,7 @@ use crate::line::{Line, Lines, OpenLine};
 use crate::listener::with_sources;
 use crate::preamble::{ACCEPTED, Preamble};
 use crate::pump::plain::Mover;
-use crate::pump::{Joint, STACK, encrypted};
+use crate::pump::{Here, Joint, STACK, encrypted};
 use crate::record::{ACCESS_DENIED, Incoming, Received};
 use crate::route::Route;
 use crate::socket::{self, Unreached};
@@ -268,11 +268,12 @@ impl Shared {
         &self,
         joint: &Joint,
         session: Option<Session>,
-        on_arrival: impl FnOnce() -> T,
+        on_arrival: impl FnOnce() -> T + Send,
     ) -> Result<(), DialError> {
         let outcome = match session {
             // The target is who it should be, so bytes may leave while its answer is on the way.
             Some(Session { outgoing, mut incoming, .. }) => joint.run(
+                Here::Sends,
                 || joint.send_encrypted(outgoing),
                 || {
                     answer(&mut self.timed(&joint.far), &mut incoming)?;
@@ -284,7 +285,7 @@ impl Shared {
             None => {
                 on_arrival();
                 let mover = self.context.mover;
-                joint.run(|| joint.send_plain(mover), || joint.receive_plain(mover))
+                joint.run(Here::Sends, || joint.send_plain(mover), || joint.receive_plain(mover))
             }
         };
         outcome.map_err(|broken| match broken {

@@ -87,6 +87,8 @@ pub enum HandshakeError {
     Ended(#[source] io::Error),
     #[error("TLS")]
     Tls(#[source] rustls::Error),
+    #[error("the certificate of the other side is not current")]
+    Expired,
     #[error("the other side speaks another protocol")]
     Protocol,
     #[error("the other side did something that this protocol does not have")]

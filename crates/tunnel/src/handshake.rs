@@ -14,7 +14,7 @@ use tokio_rustls::rustls::server::{ServerConfig, ServerConnectionData, Unbuffere
 use tokio_rustls::rustls::unbuffered::{
     ConnectionState, EncodeError, EncodeTlsData, UnbufferedConnectionCommon, UnbufferedStatus,
 };
-use tokio_rustls::rustls::{self, ExtractedSecrets};
+use tokio_rustls::rustls::{self, ExtractedSecrets, HandshakeKind};
 
 use crate::error::HandshakeError;
 use crate::hello::PROTOCOL;
@@ -28,6 +28,8 @@ pub(crate) struct Session {
     pub(crate) outgoing: Outgoing,
     pub(crate) incoming: Incoming,
     pub(crate) certificate: CertificateDer<'static>,
+    /// Whether an earlier session went on, so that no certificate was verified this time.
+    pub(crate) resumed: bool,
 }
 
 /// A socket that is read until a deadline.
@@ -77,9 +79,9 @@ pub(crate) fn accept(
 ) -> Result<Session, HandshakeError> {
     let mut connection = UnbufferedServerConnection::new(config).map_err(HandshakeError::Tls)?;
     let behind = drive(&mut *connection, socket, received)?;
-    let certificate = certificate(&connection)?;
+    let peer = Peer::of(&connection)?;
     let (secrets, keys) = connection.dangerous_into_kernel_connection().map_err(HandshakeError::Tls)?;
-    session(secrets, Arc::new(Mutex::new(keys)), &behind, certificate)
+    session(secrets, Arc::new(Mutex::new(keys)), &behind, peer)
 }
 
 /// The dialling side.
@@ -90,31 +92,43 @@ pub(crate) fn connect(
 ) -> Result<Session, HandshakeError> {
     let mut connection = UnbufferedClientConnection::new(config, name).map_err(HandshakeError::Tls)?;
     let behind = drive(&mut *connection, socket, Vec::new())?;
-    let certificate = certificate(&connection)?;
+    let peer = Peer::of(&connection)?;
     let (secrets, keys) = connection.dangerous_into_kernel_connection().map_err(HandshakeError::Tls)?;
-    session(secrets, Arc::new(Mutex::new(keys)), &behind, certificate)
+    session(secrets, Arc::new(Mutex::new(keys)), &behind, peer)
 }
 
-fn certificate<Side>(
-    connection: &UnbufferedConnectionCommon<Side>,
-) -> Result<CertificateDer<'static>, HandshakeError> {
-    if connection.alpn_protocol() != Some(PROTOCOL) {
-        return Err(HandshakeError::Protocol);
+/// What the handshake found out about the other side.
+struct Peer {
+    certificate: CertificateDer<'static>,
+    resumed: bool,
+}
+
+impl Peer {
+    fn of<Side>(connection: &UnbufferedConnectionCommon<Side>) -> Result<Self, HandshakeError> {
+        if connection.alpn_protocol() != Some(PROTOCOL) {
+            return Err(HandshakeError::Protocol);
+        }
+        let shown = connection.peer_certificates().and_then(<[_]>::first);
+        let certificate = shown.ok_or(HandshakeError::Unexpected)?.clone().into_owned();
+        // When a session is resumed, nobody else looks at the dates.
+        if !identity::is_current(&certificate) {
+            return Err(HandshakeError::Expired);
+        }
+        Ok(Self { certificate, resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed) })
     }
-    let shown = connection.peer_certificates().and_then(<[_]>::first);
-    shown.map(|certificate| certificate.clone().into_owned()).ok_or(HandshakeError::Unexpected)
 }
 
 fn session(
     secrets: ExtractedSecrets,
     keys: SharedKeys,
     behind: &[u8],
-    certificate: CertificateDer<'static>,
+    Peer { certificate, resumed }: Peer,
 ) -> Result<Session, HandshakeError> {
     Ok(Session {
         outgoing: Outgoing::new(secrets.tx, Arc::clone(&keys)).map_err(HandshakeError::Keys)?,
         incoming: Incoming::new(secrets.rx, keys, behind).map_err(HandshakeError::Keys)?,
         certificate,
+        resumed,
     })
 }
 
@@ -243,4 +257,56 @@ pub(crate) fn is_expired(error: &rustls::Error) -> bool {
         return false;
     };
     matches!(problem, Expired | ExpiredContext { .. } | NotValidYet | NotValidYetContext { .. })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+    use std::thread;
+
+    use identity::{Authority, Identity, Subject};
+
+    use super::*;
+    use crate::credentials::{Credentials, Mode};
+    use crate::record::Received;
+
+    /// Shakes hands over a pair of sockets, and carries a word from the server to the client: whether each side resumed.
+    fn shake(credentials: &Credentials, name: &str) -> [bool; 2] {
+        let (here, there) = UnixStream::pair().unwrap();
+        let (here, there) = (Socket::from(here), Socket::from(there));
+        let Mode::Tls { server, client } = &*credentials.mode() else { panic!("no TLS") };
+        let (server, client, name) = (server.clone(), client.clone(), name.to_owned());
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let serving = thread::spawn(move || {
+            let mut session = accept(server, &mut Timed { socket: &there, deadline }, Vec::new()).unwrap();
+            (&there).write_all(session.outgoing.data(b"word").unwrap()).unwrap();
+            session.resumed
+        });
+        let mut timed = Timed { socket: &here, deadline };
+        let mut session = connect(client, name.try_into().unwrap(), &mut timed).unwrap();
+        let word = loop {
+            if let Some(received) = session.incoming.open().unwrap() {
+                break received;
+            }
+            let length = timed.read(session.incoming.room()).unwrap();
+            session.incoming.received(length);
+        };
+        assert!(matches!(word, Received::Data(range) if session.incoming.plain(range.clone()) == b"word"));
+        [serving.join().unwrap(), session.resumed]
+    }
+
+    #[test]
+    fn a_session_is_resumed_for_the_same_channel_and_the_same_credentials_only() {
+        let authority = Authority::generate("authority", Duration::from_hours(1)).unwrap();
+        let subject = Subject { common_name: "node".into(), ..Subject::default() };
+        let identity: Identity = authority.issue(&subject, Duration::from_hours(1)).unwrap();
+        let credentials = Credentials::tls(&identity, &[authority.certificate()]).unwrap();
+        let [one, other] = ["49152.one.migration", "49152.other.migration"];
+        assert_eq!(shake(&credentials, one), [false, false]);
+        assert_eq!(shake(&credentials, one), [true, true]);
+        assert_eq!(shake(&credentials, one), [true, true], "and a resumed one can be resumed");
+        assert_eq!(shake(&credentials, other), [false, false]);
+        credentials.replace_with_tls(&identity, &[authority.certificate()]).unwrap();
+        assert_eq!(shake(&credentials, one), [false, false]);
+    }
 }

@@ -28,7 +28,7 @@ use crate::hello::{Hello, HelloError};
 use crate::line::{Line, Lines};
 use crate::preamble::{ACCEPTED, Preamble, PreambleError};
 use crate::pump::plain::Mover;
-use crate::pump::{Joint, STACK, encrypted};
+use crate::pump::{Here, Joint, STACK, encrypted};
 use crate::record::ACCESS_DENIED;
 use crate::route::Route;
 use crate::socket;
@@ -250,14 +250,15 @@ impl Caller<'_> {
             .try_for_each(|socket| socket::watch_idleness(socket, &self.context.timeouts));
         let answered = watched.map_err(crate::error::Broken::Far);
         let outcome = match session {
-            Some(Session { mut outgoing, incoming, .. }) => answered
+            Some(Session { mut outgoing, incoming, resumed, .. }) => answered
+                .inspect(|()| tracing::debug!(%route, peer = %self.peer, resumed, "a tunnel connection was let in"))
                 .and_then(|()| encrypted::write_all(&joint.line, &joint.far, outgoing.data(&[ACCEPTED])?))
                 .and_then(|()| {
-                    joint.run(|| joint.send_encrypted(outgoing), || joint.receive_encrypted(incoming))
+                    joint.run(Here::Receives, || joint.send_encrypted(outgoing), || joint.receive_encrypted(incoming))
                 }),
             None => answered
                 .and_then(|()| encrypted::write_all(&joint.line, &joint.far, &[ACCEPTED]))
-                .and_then(|()| joint.run(|| joint.send_plain(mover), || joint.receive_plain(mover))),
+                .and_then(|()| joint.run(Here::Receives, || joint.send_plain(mover), || joint.receive_plain(mover))),
         };
         match outcome {
             Ok(()) => tracing::debug!(%route, peer = %self.peer, "a tunnel connection ended"),
@@ -294,6 +295,7 @@ fn refused_handshake(error: &HandshakeError) -> Refused {
         HandshakeError::Timeout => Refusal::Timeout,
         HandshakeError::Protocol => Refusal::Protocol,
         HandshakeError::Tls(rustls::Error::NoCertificatesPresented) => Refusal::NoCertificate,
+        HandshakeError::Expired => Refusal::ExpiredCertificate,
         HandshakeError::Tls(cause) if handshake::is_expired(cause) => Refusal::ExpiredCertificate,
         HandshakeError::Tls(rustls::Error::InvalidCertificate(_)) => Refusal::UntrustedCertificate,
         _ => Refusal::Handshake,

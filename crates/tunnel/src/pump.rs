@@ -6,7 +6,7 @@
 //!
 //! `near` is this node's side of a connection, `far` the other node's.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 
 use socket2::Socket;
@@ -29,6 +29,13 @@ pub(crate) struct Joint {
     pub(crate) counters: Arc<Counters>,
 }
 
+/// What the calling thread does itself: whichever comes first, because starting the other thread takes a while.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Here {
+    Sends,
+    Receives,
+}
+
 impl Joint {
     fn sent(&self, bytes: usize) {
         self.line.moved(bytes);
@@ -40,27 +47,64 @@ impl Joint {
         self.counters.add_received(bytes);
     }
 
-    /// Runs both directions to their ends: `send` on a new thread, `receive` on this one.
+    /// Runs both directions to their ends, one on this thread and one on a new one.
     pub(crate) fn run(
         &self,
+        here: Here,
         send: impl FnOnce() -> Result<(), Broken> + Send,
-        receive: impl FnOnce() -> Result<(), Broken>,
+        receive: impl FnOnce() -> Result<(), Broken> + Send,
     ) -> Result<(), Broken> {
         let _open = self.counters.enter();
-        let cut_if_broken = |outcome: Result<(), Broken>| outcome.inspect_err(|_| self.line.cut());
+        let broke_first = OnceLock::new();
+        let send = || self.cut_if_broken(send(), "send", &broke_first);
+        let receive = || self.cut_if_broken(receive(), "receive", &broke_first);
+        let (sent, received) = match here {
+            Here::Sends => swapped(self.side_by_side("tunnel-receive", receive, send)?),
+            Here::Receives => self.side_by_side("tunnel-send", send, receive)?,
+        };
+        match (sent, received) {
+            // One is the cause and the other only felt the cut. That the other node said no explains everything.
+            (Err(sent), Err(received)) => {
+                let told = matches!(received, Broken::Refused | Broken::Alert(_));
+                Err(if told || broke_first.get() == Some(&"receive") { received } else { sent })
+            }
+            (sent, received) => sent.and(received),
+        }
+    }
+
+    fn cut_if_broken(
+        &self,
+        outcome: Result<(), Broken>,
+        direction: &'static str,
+        broke_first: &OnceLock<&'static str>,
+    ) -> Result<(), Broken> {
+        outcome.inspect_err(|_| {
+            broke_first.get_or_init(|| direction);
+            self.line.cut();
+        })
+    }
+
+    fn side_by_side<T: Send>(
+        &self,
+        name: &str,
+        there: impl FnOnce() -> T + Send,
+        here: impl FnOnce() -> T,
+    ) -> Result<(T, T), Broken> {
         thread::scope(|scope| {
-            let sending = thread::Builder::new().name("tunnel-send".to_owned()).stack_size(STACK);
-            let sending = sending.spawn_scoped(scope, || cut_if_broken(send()));
-            let sending = sending.map_err(|error| {
+            let thread = thread::Builder::new().name(name.to_owned()).stack_size(STACK);
+            let thread = thread.spawn_scoped(scope, there).map_err(|error| {
                 self.line.cut();
                 Broken::Thread(error)
             })?;
-            let received = cut_if_broken(receive());
-            match sending.join() {
-                // The first error is the cause; the other is only the cut.
-                Ok(sent) => received.and(sent),
+            let here = here();
+            match thread.join() {
+                Ok(there) => Ok((there, here)),
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         })
     }
+}
+
+fn swapped<T>((one, other): (T, T)) -> (T, T) {
+    (other, one)
 }

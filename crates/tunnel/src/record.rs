@@ -6,14 +6,16 @@
 //!
 //! Invariants: a nonce is never used twice, because a cipher's sequence number only grows and its key is replaced long before
 //! the number of records that AES-GCM allows; nothing is handed on before its tag was checked. What this side never sends it
-//! does not accept either: fragmented or other handshake messages, requests for a key update.
+//! does not accept either: handshake messages in pieces, requests for a key update, and whatever else TLS has.
 
 use std::io::IoSliceMut;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ring::aead::{AES_128_GCM, AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use tokio_rustls::rustls::client::ClientConnectionData;
 use tokio_rustls::rustls::kernel::KernelConnection;
+use tokio_rustls::rustls::server::ServerConnectionData;
 use tokio_rustls::rustls::{self, ConnectionTrafficSecrets};
 
 /// Plaintext of one record.
@@ -36,8 +38,10 @@ const CLOSE_NOTIFY: u8 = 0;
 pub(crate) const ACCESS_DENIED: u8 = 49;
 const WARNING: u8 = 1;
 const FATAL: u8 = 2;
+const NEW_SESSION_TICKET: u8 = 4;
+const KEY_UPDATE: u8 = 24;
 /// A key update that does not ask for one in return.
-const KEY_UPDATE: [u8; 5] = [24, 0, 0, 1, 0];
+const RENEWAL: [u8; 5] = [KEY_UPDATE, 0, 0, 1, 0];
 
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
@@ -51,21 +55,43 @@ pub enum RecordError {
     Key,
     #[error("the next key could not be derived")]
     NextKey(#[source] rustls::Error),
+    #[error("what was given for resuming the session cannot be used")]
+    Ticket(#[source] rustls::Error),
 }
 
-/// Derives the next keys of a session; both directions share it.
+/// What is left of the handshake: derives the next keys of a session; both directions share it.
 pub(crate) trait Keys: Send {
     fn next_sending(&mut self) -> Result<(u64, ConnectionTrafficSecrets), rustls::Error>;
     fn next_receiving(&mut self) -> Result<(u64, ConnectionTrafficSecrets), rustls::Error>;
+    /// Keeps what the other side gave for resuming the session.
+    fn keep_ticket(&mut self, ticket: &[u8]) -> Result<(), rustls::Error>;
 }
 
-impl<Side: Send> Keys for KernelConnection<Side> {
+impl Keys for KernelConnection<ClientConnectionData> {
     fn next_sending(&mut self) -> Result<(u64, ConnectionTrafficSecrets), rustls::Error> {
         self.update_tx_secret()
     }
 
     fn next_receiving(&mut self) -> Result<(u64, ConnectionTrafficSecrets), rustls::Error> {
         self.update_rx_secret()
+    }
+
+    fn keep_ticket(&mut self, ticket: &[u8]) -> Result<(), rustls::Error> {
+        self.handle_new_session_ticket(ticket)
+    }
+}
+
+impl Keys for KernelConnection<ServerConnectionData> {
+    fn next_sending(&mut self) -> Result<(u64, ConnectionTrafficSecrets), rustls::Error> {
+        self.update_tx_secret()
+    }
+
+    fn next_receiving(&mut self) -> Result<(u64, ConnectionTrafficSecrets), rustls::Error> {
+        self.update_rx_secret()
+    }
+
+    fn keep_ticket(&mut self, _: &[u8]) -> Result<(), rustls::Error> {
+        Err(rustls::Error::General("a client gives no session tickets".to_owned()))
     }
 }
 
@@ -190,7 +216,7 @@ impl Outgoing {
         if self.cipher.sequence + (BATCH as u64) < self.key_life {
             return Ok(None);
         }
-        let length = self.small(HANDSHAKE, &KEY_UPDATE)?.len();
+        let length = self.small(HANDSHAKE, &RENEWAL)?.len();
         let next = self.keys.lock().unwrap_or_else(PoisonError::into_inner).next_sending();
         self.cipher = Cipher::new(next.map_err(RecordError::NextKey)?)?;
         Ok(Some(&self.records.as_flattened()[..length]))
@@ -265,9 +291,10 @@ impl Incoming {
                 (DATA, _) => return Ok(Some(Received::Data(start..start + plain))),
                 (ALERT, [_, CLOSE_NOTIFY]) => return Ok(Some(Received::Closed)),
                 (ALERT, [_, alert]) => return Ok(Some(Received::Alert(*alert))),
-                (HANDSHAKE, message) if message == KEY_UPDATE => {
-                    let next = self.keys.lock().unwrap_or_else(PoisonError::into_inner).next_receiving();
-                    self.cipher = Cipher::new(next.map_err(RecordError::NextKey)?)?;
+                (HANDSHAKE, messages) => {
+                    if let Some(next) = after_handshake(messages, &self.keys)? {
+                        self.cipher = next;
+                    }
                 }
                 _ => return Err(RecordError::Kind),
             }
@@ -277,6 +304,29 @@ impl Incoming {
     pub(crate) fn plain(&self, range: Range<usize>) -> &[u8] {
         &self.bytes[range]
     }
+}
+
+/// Messages of a handshake that is over: the cipher for what follows, if it is another.
+fn after_handshake(mut messages: &[u8], keys: &SharedKeys) -> Result<Option<Cipher>, RecordError> {
+    let mut keys = keys.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut next = None;
+    while !messages.is_empty() {
+        let (head, rest) = messages.split_first_chunk::<4>().ok_or(RecordError::Kind)?;
+        let [kind, high, middle, low] = *head;
+        let length = u32::from_be_bytes([0, high, middle, low]);
+        let length = usize::try_from(length).map_err(|_| RecordError::Length)?;
+        let (message, rest) = rest.split_at_checked(length).ok_or(RecordError::Kind)?;
+        match (kind, message) {
+            (NEW_SESSION_TICKET, ticket) => keys.keep_ticket(ticket).map_err(RecordError::Ticket)?,
+            // What follows is under another key: nothing may follow in this record.
+            (KEY_UPDATE, [0]) if rest.is_empty() => {
+                next = Some(Cipher::new(keys.next_receiving().map_err(RecordError::NextKey)?)?);
+            }
+            _ => return Err(RecordError::Kind),
+        }
+        messages = rest;
+    }
+    Ok(next)
 }
 
 /// The length of the record that `bytes` begin with, if all of it is there.

@@ -15,7 +15,7 @@ use crate::handshake::Timed;
 use crate::hello::{Hello, HelloError};
 use crate::line::Line;
 use crate::pump::plain::Mover;
-use crate::pump::{Joint, encrypted};
+use crate::pump::{Here, Joint, encrypted};
 use crate::route::Route;
 use crate::socket::{self, Unreached};
 
@@ -73,5 +73,5 @@ pub fn relay(
     }
     encrypted::write_all(&line, &far, &bytes).map_err(RelayError::Broken)?;
     let joint = Joint { line, near, far, counters };
-    joint.run(|| joint.send_plain(mover), || joint.receive_plain(mover)).map_err(RelayError::Broken)
+    joint.run(Here::Sends, || joint.send_plain(mover), || joint.receive_plain(mover)).map_err(RelayError::Broken)
 }

@@ -25,6 +25,10 @@ impl Keys for Counting {
         self.1 += 1;
         Ok(secrets(self.1))
     }
+
+    fn keep_ticket(&mut self, ticket: &[u8]) -> Result<(), rustls::Error> {
+        if ticket == b"good" { Ok(()) } else { Err(rustls::Error::DecryptError) }
+    }
 }
 
 fn pair() -> (Outgoing, Incoming) {
@@ -134,9 +138,20 @@ fn what_this_side_never_sends_is_refused() {
         let wire = outgoing.small(kind, bytes).unwrap().to_vec();
         plain(&mut incoming, &wire, usize::MAX).err()
     };
-    for (kind, bytes) in [(HANDSHAKE, &[24, 0, 0, 1, 1][..]), (HANDSHAKE, &[4, 0, 0]), (20, &[1]), (ALERT, &[1])] {
+    let handshakes: [&[u8]; 5] = [
+        &[24, 0, 0, 1, 1],
+        &[24, 0, 0, 1, 0, 24, 0, 0, 1, 0],
+        &[4, 0, 0],
+        &[4, 0, 0, 9, b'g'],
+        &[13, 0, 0, 0],
+    ];
+    let others: [(u8, &[u8]); 2] = [(20, &[1]), (ALERT, &[1])];
+    for (kind, bytes) in handshakes.map(|bytes| (HANDSHAKE, bytes)).into_iter().chain(others) {
         assert!(matches!(refused(kind, bytes), Some(RecordError::Kind)), "{kind} {bytes:?}");
     }
+    assert!(refused(HANDSHAKE, b"\x04\0\0\x04good").is_none());
+    assert!(refused(HANDSHAKE, b"\x04\0\0\x04good\x18\0\0\x01\0").is_none());
+    assert!(matches!(refused(HANDSHAKE, b"\x04\0\0\x03bad"), Some(RecordError::Ticket(_))));
     let long = [DATA, 3, 3, 0xff, 0xff];
     assert!(matches!(plain(&mut pair().1, &long, 5), Err(RecordError::Length)));
     let unsealed = [HANDSHAKE, 3, 3, 0, 1, 0];

@@ -1,12 +1,12 @@
 //! Certificates change while bytes move.
 
 use std::io::{Read as _, Write as _};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use identity::Authority;
-use tunnel::{DialError, Refusal};
+use identity::{Authority, Subject};
+use tunnel::{Credentials, DialError, Refusal};
 
-use crate::fixture::{Fixture, bytes, eventually, issue, ping, route, take};
+use crate::fixture::{Fixture, bytes, eventually, issue, member, ping, route, take};
 
 #[test]
 fn open_connections_go_on_and_new_ones_use_the_new_certificates() {
@@ -52,4 +52,23 @@ fn open_connections_go_on_and_new_ones_use_the_new_certificates() {
         forward.last_failure().filter(|failure| matches!(&**failure, DialError::Handshake { .. }))
     });
     ping(&source, &target, *b"still on");
+}
+
+#[test]
+fn a_certificate_whose_time_ends_is_refused_although_its_session_could_go_on() {
+    let fixture = Fixture::new();
+    let listening = fixture.listen(fixture.credentials("target"));
+    let (_registration, accepted) = fixture.expect(&listening, &route());
+    let subject = Subject { common_name: "source".into(), member: Some(member("source")), ..Subject::default() };
+    let life = Duration::from_secs(3);
+    let begun = Instant::now();
+    let identity = fixture.authority.issue(&subject, life).unwrap();
+    let credentials = Credentials::tls(&identity, &[fixture.authority.certificate()]).unwrap();
+    let _forward = fixture.forward(&fixture.dialler(credentials), &listening, &route(), None);
+    ping(&fixture.connect(), &take(&accepted), *b"in time!");
+    // The dates of certificates are whole seconds.
+    eventually("the end of the certificate", || (begun.elapsed() > life + Duration::from_secs(1)).then_some(()));
+    assert_eq!(fixture.connect().read(&mut [0]).unwrap_or_default(), 0);
+    listening.await_refusal(Refusal::ExpiredCertificate, 1);
+    assert!(accepted.try_recv().is_err());
 }
