@@ -122,7 +122,8 @@ impl Pair {
 /// What to run: the target's side first.
 fn commands(stage: &Stage, contender: Contender) -> Result<Vec<Vec<String>>> {
     let path = |name: &str| stage.path(name).display().to_string();
-    let (entrance, exit, directory) = (path("entrance"), path("exit"), stage.directory().display().to_string());
+    let (entrance, exit, directory) =
+        (path("entrance"), path("exit"), stage.directory().display().to_string());
     let address = format!("{TARGET}:{PORT}");
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<String>>();
     Ok(match contender {
@@ -135,7 +136,9 @@ fn commands(stage: &Stage, contender: Contender) -> Result<Vec<Vec<String>>> {
             ];
             if contender == Contender::GodwitPlain {
                 let token = Token::generate()?.reveal();
-                sides.iter_mut().for_each(|side| side.extend(words(&["--token", &token])));
+                for side in &mut sides {
+                    side.extend(words(&["--token", &token]));
+                }
             }
             sides
         }
@@ -151,7 +154,10 @@ fn commands(stage: &Stage, contender: Contender) -> Result<Vec<Vec<String>>> {
             let (target_file, source_file) = (path("haproxy-target.cfg"), path("haproxy-source.cfg"));
             std::fs::write(&target_file, target)?;
             std::fs::write(&source_file, source)?;
-            vec![words(&["haproxy", "-db", "-f", &target_file]), words(&["haproxy", "-db", "-f", &source_file])]
+            vec![
+                words(&["haproxy", "-db", "-f", &target_file]),
+                words(&["haproxy", "-db", "-f", &source_file]),
+            ]
         }
         Contender::Socat => vec![
             words(&[
@@ -169,13 +175,18 @@ fn commands(stage: &Stage, contender: Contender) -> Result<Vec<Vec<String>>> {
         ],
         Contender::SocatTls => {
             let options = |side: &str| {
-                format!("cert={directory}/{side}.pem,cafile={directory}/authority.pem,verify=1,nodelay,openssl-min-proto-version=TLS1.3")
+                format!(
+                    "cert={directory}/{side}.pem,cafile={directory}/authority.pem,verify=1,nodelay,openssl-min-proto-version=TLS1.3"
+                )
             };
             vec![
                 words(&[
                     "socat",
                     "-b65536",
-                    &format!("OPENSSL-LISTEN:{PORT},bind={TARGET},reuseaddr,fork,backlog=128,{}", options("target")),
+                    &format!(
+                        "OPENSSL-LISTEN:{PORT},bind={TARGET},reuseaddr,fork,backlog=128,{}",
+                        options("target")
+                    ),
                     &format!("UNIX-CONNECT:{exit}"),
                 ]),
                 words(&[
@@ -202,7 +213,9 @@ fn haproxy(
         if contender == Contender::HaproxySplice {
             return String::new();
         }
-        format!("ssl crt {directory}/{side}.pem ca-file {directory}/authority.pem verify required ssl-min-ver TLSv1.3 ciphersuites TLS_AES_128_GCM_SHA256")
+        format!(
+            "ssl crt {directory}/{side}.pem ca-file {directory}/authority.pem verify required ssl-min-ver TLSv1.3 ciphersuites TLS_AES_128_GCM_SHA256"
+        )
     };
     let file = |bind: &str, server: &str| {
         format!(

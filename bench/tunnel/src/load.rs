@@ -24,7 +24,7 @@ const REQUEST: usize = 16;
 const STREAM: u8 = b's';
 const PAGES: u8 = b'p';
 const DIRECT_PORT: u16 = 9187;
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 trait Stream: Read + Write + Send {
     fn end(&self) -> std::io::Result<()>;

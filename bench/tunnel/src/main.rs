@@ -111,7 +111,9 @@ fn run(options: &Options, stage: &Stage) -> Result<bool> {
     }
     eprintln!("done in {:.0} s", begun.elapsed().as_secs_f64());
     let misses = if options.check { bench.report.misses() } else { Vec::new() };
-    misses.iter().for_each(|miss| eprintln!("missed: {miss}"));
+    for miss in &misses {
+        eprintln!("missed: {miss}");
+    }
     Ok(misses.is_empty())
 }
 
@@ -145,7 +147,8 @@ impl Bench<'_> {
         // The first connection of a process pays for things that no later one does.
         path.bulk(1, 64 << 20)?;
         let mut said = Vec::new();
-        let rows = [(1, Figure::Throughput1, Figure::Processor1), (4, Figure::Throughput4, Figure::Processor4)];
+        let rows =
+            [(1, Figure::Throughput1, Figure::Processor1), (4, Figure::Throughput4, Figure::Processor4)];
         for (streams, throughput, processor) in rows {
             let (time, used) = self.quietly(&pair, || path.bulk(streams, bytes))?;
             let rate = mebibytes(bytes) / time.as_secs_f64();

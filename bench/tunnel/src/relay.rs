@@ -7,7 +7,9 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use clap::Args;
 use identity::Identity;
-use tunnel::{Channel, Credentials, Dialler, Listener, Migration, Registrations, Route, Source, Target, Token};
+use tunnel::{
+    Channel, Credentials, Dialler, Listener, Migration, Registrations, Route, Source, Target, Token,
+};
 
 use crate::stage::{SOURCE, member};
 
@@ -41,16 +43,17 @@ pub async fn run(relay: Relay) -> Result<()> {
         Some(token) => Source::Token { token, address: SOURCE },
         None => Source::Certificate(member("source")?),
     };
-    let _registration = registrations.register(route.migration, source, [(route.channel, relay.to.into())])?;
+    let _registration =
+        registrations.register(route.migration, source, [(route.channel, relay.to.into())])?;
     let address: SocketAddr = relay.from.parse()?;
     Listener::bind(address, credentials, Arc::new(registrations))?.run(std::future::pending()).await;
     Ok(())
 }
 
 fn credentials(directory: &Path, side: &str) -> Result<Credentials> {
-    let read = |name: &str| {
-        std::fs::read_to_string(directory.join(name)).with_context(|| format!("reading {name}"))
-    };
-    let identity = Identity { certificate: read(&format!("{side}.crt"))?, key: read(&format!("{side}.key"))? };
+    let read =
+        |name: &str| std::fs::read_to_string(directory.join(name)).with_context(|| format!("reading {name}"));
+    let identity =
+        Identity { certificate: read(&format!("{side}.crt"))?, key: read(&format!("{side}.key"))? };
     Ok(Credentials::tls(&identity, &[&read("authority.pem")?])?)
 }

@@ -198,7 +198,10 @@ impl Report {
         if let Some(foreign) = Summary::of(&self.foreign) {
             let percent = |share: f64| share * 100.0;
             let (median, max) = (percent(foreign.median), percent(foreign.max));
-            let _ = writeln!(text, "others had {median:.0} % of the machine in the median measurement, {max:.0} % in the worst");
+            let _ = writeln!(
+                text,
+                "others had {median:.0} % of the machine in the median measurement, {max:.0} % in the worst"
+            );
         }
         text
     }
@@ -208,7 +211,8 @@ impl Report {
             .values
             .iter()
             .map(|(figure, values)| {
-                let row = values.keys().map(|contender| (contender.name(), self.summary(*figure, *contender)));
+                let row =
+                    values.keys().map(|contender| (contender.name(), self.summary(*figure, *contender)));
                 (figure.title(), row.collect())
             })
             .collect();
@@ -216,7 +220,10 @@ impl Report {
             .values
             .iter()
             .map(|(figure, values)| {
-                (figure.title(), values.iter().map(|(contender, rounds)| (contender.name(), rounds)).collect())
+                (
+                    figure.title(),
+                    values.iter().map(|(contender, rounds)| (contender.name(), rounds)).collect(),
+                )
             })
             .collect();
         json!({

@@ -49,11 +49,11 @@ impl Member {
     pub fn of_certificate(der: &[u8]) -> Result<Self, MemberError> {
         let (_, certificate) = X509Certificate::from_der(der).map_err(|_| MemberError::Certificate)?;
         let names = certificate.subject_alternative_name().map_err(|_| MemberError::Certificate)?;
-        let mut uris = names.iter().flat_map(|names| &names.value.general_names).filter_map(|name| match name
-        {
-            GeneralName::URI(uri) if uri.starts_with(SCHEME) => Some(*uri),
-            _ => None,
-        });
+        let mut uris =
+            names.iter().flat_map(|names| &names.value.general_names).filter_map(|name| match name {
+                GeneralName::URI(uri) if uri.starts_with(SCHEME) => Some(*uri),
+                _ => None,
+            });
         let uri = uris.next().ok_or(MemberError::Missing)?;
         if uris.next().is_some() {
             return Err(MemberError::Several);
@@ -137,8 +137,9 @@ mod tests {
         let subject = Subject { common_name: "godwit://a/b/c".to_owned(), ..Subject::default() };
         assert_eq!(Member::of_certificate(&der(&subject)), Err(MemberError::Missing));
         let mut params = rcgen::CertificateParams::default();
-        params.subject_alt_names =
-            ["godwit://a/b/one", "godwit://a/b/two"].map(|uri| rcgen::SanType::URI(uri.try_into().unwrap())).to_vec();
+        params.subject_alt_names = ["godwit://a/b/one", "godwit://a/b/two"]
+            .map(|uri| rcgen::SanType::URI(uri.try_into().unwrap()))
+            .to_vec();
         let two = params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap();
         assert_eq!(Member::of_certificate(two.der()), Err(MemberError::Several));
         assert_eq!(Member::of_certificate(b"\x30\x03abc"), Err(MemberError::Certificate));
@@ -148,7 +149,8 @@ mod tests {
     fn a_certificate_is_current_within_its_dates_only() {
         let dated = |from, to| {
             let mut params = rcgen::CertificateParams::default();
-            (params.not_before, params.not_after) = (rcgen::date_time_ymd(from, 1, 1), rcgen::date_time_ymd(to, 1, 1));
+            (params.not_before, params.not_after) =
+                (rcgen::date_time_ymd(from, 1, 1), rcgen::date_time_ymd(to, 1, 1));
             params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap().der().to_vec()
         };
         assert!(is_current(&dated(2020, 2999)));
@@ -163,7 +165,8 @@ mod tests {
             assert_eq!(good.parse::<Member>().unwrap().to_string(), good);
         }
         let bad = ["", "godwit://", "godwit://a/b", "godwit://a/b/c/d", "godwit://a//c", "godwit://A/b/c"];
-        let bad = bad.into_iter().chain(["https://a/b/c", "godwit://a/b/c ", "godwit://-a/b/c", "godwit://a/b/c."]);
+        let bad =
+            bad.into_iter().chain(["https://a/b/c", "godwit://a/b/c ", "godwit://-a/b/c", "godwit://a/b/c."]);
         for text in bad {
             assert!(text.parse::<Member>().is_err(), "{text:?}");
         }

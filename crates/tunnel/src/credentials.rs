@@ -70,7 +70,11 @@ impl Credentials {
 
 impl fmt::Debug for Credentials {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(if matches!(*self.mode(), Mode::Plain) { "Credentials(plain)" } else { "Credentials(TLS)" })
+        out.write_str(if matches!(*self.mode(), Mode::Plain) {
+            "Credentials(plain)"
+        } else {
+            "Credentials(TLS)"
+        })
     }
 }
 
@@ -85,11 +89,13 @@ fn provider() -> Arc<CryptoProvider> {
 }
 
 fn tls(identity: &Identity, authorities: &[&str]) -> Result<Mode, Error> {
-    let unusable = |what, problem: &dyn fmt::Display| Error::Credentials { what, problem: problem.to_string() };
+    let unusable =
+        |what, problem: &dyn fmt::Display| Error::Credentials { what, problem: problem.to_string() };
     let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(identity.certificate.as_bytes())
         .collect::<Result<_, _>>()
         .map_err(|problem| unusable("certificate", &problem))?;
-    let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).map_err(|problem| unusable("key", &problem))?;
+    let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes())
+        .map_err(|problem| unusable("key", &problem))?;
     let mut roots = RootCertStore::empty();
     for authority in authorities.iter().flat_map(|pem| CertificateDer::pem_slice_iter(pem.as_bytes())) {
         let authority = authority.map_err(|problem| unusable("authority", &problem))?;

@@ -71,7 +71,8 @@ impl Dialler {
     /// Listens on a unix socket, and carries every connection to it to the target. The file is made anew, for its owner only. Must
     /// be called on a runtime.
     pub fn forward(&self, path: &Path, target: Target, route: Route) -> Result<Forward, Error> {
-        let listener = listen_unix(path).map_err(|source| Error::ListenUnix { path: path.to_owned(), source })?;
+        let listener =
+            listen_unix(path).map_err(|source| Error::ListenUnix { path: path.to_owned(), source })?;
         let shared = Arc::new(Shared {
             context: Arc::clone(&self.0),
             target,
@@ -153,7 +154,8 @@ impl Drop for Forward {
 
 async fn accept(listener: UnixListener, shared: Arc<Shared>) {
     loop {
-        let started = listener.accept().await.and_then(|(stream, _)| start(&shared, stream.into_std()?.into()));
+        let started =
+            listener.accept().await.and_then(|(stream, _)| start(&shared, stream.into_std()?.into()));
         match started {
             // Either it has arrived, or it has failed and its thread is gone: the next one may go.
             Ok(arrived) => _ = arrived.await,
@@ -239,7 +241,8 @@ impl Shared {
         let found = Member::of_certificate(&session.certificate);
         let found = found.map_err(|source| DialError::Unnamed { target, source })?;
         if found != self.target.member {
-            return Err(DialError::OtherMember { target, found, expected: self.target.member.clone() });
+            let expected = Box::new(self.target.member.clone());
+            return Err(DialError::OtherMember { target, found: Box::new(found), expected });
         }
         Ok(session)
     }
@@ -270,23 +273,19 @@ impl Shared {
         session: Option<Session>,
         on_arrival: impl FnOnce() -> T + Send,
     ) -> Result<(), DialError> {
-        let outcome = match session {
+        let outcome = if let Some(Session { outgoing, mut incoming, .. }) = session {
             // The target is who it should be, so bytes may leave while its answer is on the way.
-            Some(Session { outgoing, mut incoming, .. }) => joint.run(
-                Here::Sends,
-                || joint.send_encrypted(outgoing),
-                || {
-                    answer(&mut self.timed(&joint.far), &mut incoming)?;
-                    on_arrival();
-                    socket::watch_idleness(&joint.far, &self.context.timeouts).map_err(Broken::Far)?;
-                    joint.receive_encrypted(incoming)
-                },
-            ),
-            None => {
+            let receive = || {
+                answer(&mut self.timed(&joint.far), &mut incoming)?;
                 on_arrival();
-                let mover = self.context.mover;
-                joint.run(Here::Sends, || joint.send_plain(mover), || joint.receive_plain(mover))
-            }
+                socket::watch_idleness(&joint.far, &self.context.timeouts).map_err(Broken::Far)?;
+                joint.receive_encrypted(incoming)
+            };
+            joint.run(Here::Sends, || joint.send_encrypted(outgoing), receive)
+        } else {
+            on_arrival();
+            let mover = self.context.mover;
+            joint.run(Here::Sends, || joint.send_plain(mover), || joint.receive_plain(mover))
         };
         outcome.map_err(|broken| match broken {
             Broken::Refused => DialError::Refused { target: self.target.address },

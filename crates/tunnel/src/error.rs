@@ -64,7 +64,7 @@ pub enum DialError {
         source: MemberError,
     },
     #[error("{target} is {found}, not {expected}: nothing was sent to it")]
-    OtherMember { target: SocketAddr, found: Member, expected: Member },
+    OtherMember { target: SocketAddr, found: Box<Member>, expected: Box<Member> },
     #[error("TLS is disabled here, and the target gave no token for this migration")]
     NoToken,
     #[error("{target} refused the connection; its log and its count of refusals say why")]

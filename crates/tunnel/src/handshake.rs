@@ -137,13 +137,19 @@ trait Process<Side> {
 }
 
 impl Process<ClientConnectionData> for UnbufferedConnectionCommon<ClientConnectionData> {
-    fn process<'c, 'i>(&'c mut self, records: &'i mut [u8]) -> UnbufferedStatus<'c, 'i, ClientConnectionData> {
+    fn process<'c, 'i>(
+        &'c mut self,
+        records: &'i mut [u8],
+    ) -> UnbufferedStatus<'c, 'i, ClientConnectionData> {
         self.process_tls_records(records)
     }
 }
 
 impl Process<ServerConnectionData> for UnbufferedConnectionCommon<ServerConnectionData> {
-    fn process<'c, 'i>(&'c mut self, records: &'i mut [u8]) -> UnbufferedStatus<'c, 'i, ServerConnectionData> {
+    fn process<'c, 'i>(
+        &'c mut self,
+        records: &'i mut [u8],
+    ) -> UnbufferedStatus<'c, 'i, ServerConnectionData> {
         self.process_tls_records(records)
     }
 }
@@ -233,11 +239,8 @@ fn next_record(socket: &mut Timed<'_>, input: &mut Vec<u8>, shown: usize) -> Res
 }
 
 /// Sends the alert that rustls made of a failure, so that the other side can say more than "it broke".
-fn say_why<Side>(
-    connection: &mut UnbufferedConnectionCommon<Side>,
-    socket: &mut Timed<'_>,
-    input: &mut [u8],
-) where
+fn say_why<Side>(connection: &mut UnbufferedConnectionCommon<Side>, socket: &mut Timed<'_>, input: &mut [u8])
+where
     UnbufferedConnectionCommon<Side>: Process<Side>,
 {
     let mut output = Vec::new();

@@ -21,6 +21,8 @@ mod counters;
 mod credentials;
 mod dialler;
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 mod handshake;
 mod hello;
 mod line;

@@ -272,11 +272,10 @@ impl Caller<'_> {
 
 fn refused_hello(error: &HelloError) -> Refused {
     let reason = match error {
-        HelloError::NotTls | HelloError::TooLong => Refusal::NotOurs,
         HelloError::NoServerName | HelloError::ServerName(_) => Refusal::ServerName,
         HelloError::Protocol => Refusal::Protocol,
         HelloError::Read(cause) if handshake::is_timeout(cause) => Refusal::Timeout,
-        HelloError::Read(_) => Refusal::NotOurs,
+        HelloError::NotTls | HelloError::TooLong | HelloError::Read(_) => Refusal::NotOurs,
     };
     Refused::new(reason, error)
 }

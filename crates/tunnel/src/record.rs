@@ -12,7 +12,9 @@ use std::io::IoSliceMut;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ring::aead::{AES_128_GCM, AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use ring::aead::{
+    AES_128_GCM, AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey,
+};
 use tokio_rustls::rustls::client::ClientConnectionData;
 use tokio_rustls::rustls::kernel::KernelConnection;
 use tokio_rustls::rustls::server::ServerConnectionData;
@@ -164,19 +166,23 @@ pub(crate) struct Outgoing {
     cipher: Cipher,
     keys: SharedKeys,
     key_life: u64,
-    records: Box<[[u8; RECORD]]>,
+    /// Places for full records, one behind the other.
+    records: Box<[u8]>,
 }
 
 impl Outgoing {
-    pub(crate) fn new(secrets: (u64, ConnectionTrafficSecrets), keys: SharedKeys) -> Result<Self, RecordError> {
+    pub(crate) fn new(
+        secrets: (u64, ConnectionTrafficSecrets),
+        keys: SharedKeys,
+    ) -> Result<Self, RecordError> {
         // Pages that are never written to take no memory: most lines move bytes in one direction only.
-        let records = vec![[0; RECORD]; BATCH].into_boxed_slice();
+        let records = vec![0; BATCH * RECORD].into_boxed_slice();
         Ok(Self { cipher: Cipher::new(secrets)?, keys, key_life: KEY_LIFE, records })
     }
 
     /// Where plaintext is to be read into, in this order.
     pub(crate) fn gaps(&mut self) -> [IoSliceMut<'_>; BATCH] {
-        let mut records = self.records.iter_mut();
+        let mut records = self.records.chunks_exact_mut(RECORD);
         std::array::from_fn(|_| {
             IoSliceMut::new(records.next().map_or(&mut [], |record| &mut record[HEADER..HEADER + PAYLOAD]))
         })
@@ -185,7 +191,7 @@ impl Outgoing {
     /// Seals the first so many bytes of the gaps: what is to be sent.
     pub(crate) fn seal(&mut self, mut length: usize) -> Result<&[u8], RecordError> {
         let mut wire = 0;
-        for record in &mut self.records {
+        for record in self.records.chunks_exact_mut(RECORD) {
             if length == 0 {
                 break;
             }
@@ -193,7 +199,7 @@ impl Outgoing {
             wire += self.cipher.seal(record, DATA, payload)?;
             length -= payload;
         }
-        Ok(&self.records.as_flattened()[..wire])
+        Ok(&self.records[..wire])
     }
 
     /// Seals a few bytes of data.
@@ -219,14 +225,13 @@ impl Outgoing {
         let length = self.small(HANDSHAKE, &RENEWAL)?.len();
         let next = self.keys.lock().unwrap_or_else(PoisonError::into_inner).next_sending();
         self.cipher = Cipher::new(next.map_err(RecordError::NextKey)?)?;
-        Ok(Some(&self.records.as_flattened()[..length]))
+        Ok(Some(&self.records[..length]))
     }
 
     fn small(&mut self, kind: u8, bytes: &[u8]) -> Result<&[u8], RecordError> {
-        let record = self.records.first_mut().ok_or(RecordError::Length)?;
-        record[HEADER..].get_mut(..bytes.len()).ok_or(RecordError::Length)?.copy_from_slice(bytes);
-        let length = self.cipher.seal(record, kind, bytes.len())?;
-        Ok(&record[..length])
+        self.records[HEADER..].get_mut(..bytes.len()).ok_or(RecordError::Length)?.copy_from_slice(bytes);
+        let length = self.cipher.seal(&mut self.records, kind, bytes.len())?;
+        Ok(&self.records[..length])
     }
 }
 

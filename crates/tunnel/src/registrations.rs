@@ -29,7 +29,9 @@ pub enum Source {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("migration {migration} is registered already; its first registration must end before a second one can begin")]
+#[error(
+    "migration {migration} is registered already; its first registration must end before a second one can begin"
+)]
 pub struct AlreadyRegistered {
     pub migration: Migration,
 }
@@ -52,7 +54,8 @@ impl Registrations {
         source: Source,
         channels: impl IntoIterator<Item = (Channel, PathBuf)>,
     ) -> Result<Registration, AlreadyRegistered> {
-        let channels = channels.into_iter().map(|(channel, path)| (channel, Destination::new(path))).collect();
+        let channels =
+            channels.into_iter().map(|(channel, path)| (channel, Destination::new(path))).collect();
         let entry = Arc::new(Entry { source, channels });
         let mut entries = self.lock();
         if entries.contains_key(&migration) {

@@ -57,7 +57,9 @@ pub fn relay(
 ) -> Result<(), RelayError> {
     let line = Arc::new(Line::default());
     let near = line.hold(accepted.into());
-    near.set_nonblocking(false).and_then(|()| socket::prepare(&near, timeouts)).map_err(RelayError::Socket)?;
+    near.set_nonblocking(false)
+        .and_then(|()| socket::prepare(&near, timeouts))
+        .map_err(RelayError::Socket)?;
     let mut timed = Timed { socket: &near, deadline: Instant::now() + timeouts.handshake };
     let Hello { route, bytes } = Hello::read(&mut timed).map_err(RelayError::Hello)?;
     let Some(Onward { source, target, counters }) = decide(&route) else {
@@ -73,5 +75,7 @@ pub fn relay(
     }
     encrypted::write_all(&line, &far, &bytes).map_err(RelayError::Broken)?;
     let joint = Joint { line, near, far, counters };
-    joint.run(Here::Sends, || joint.send_plain(mover), || joint.receive_plain(mover)).map_err(RelayError::Broken)
+    joint
+        .run(Here::Sends, || joint.send_plain(mover), || joint.receive_plain(mover))
+        .map_err(RelayError::Broken)
 }

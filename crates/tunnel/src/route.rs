@@ -42,7 +42,9 @@ pub struct Route {
 
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum RouteError {
-    #[error("the UID of a migration has 1 to 63 lower-case letters, digits and inner hyphens; {value:?} is not one")]
+    #[error(
+        "the UID of a migration has 1 to 63 lower-case letters, digits and inner hyphens; {value:?} is not one"
+    )]
     Migration { value: String },
     #[error("a channel is a number below 65536 without leading zeros; {value:?} is not one")]
     Channel { value: String },
@@ -130,8 +132,21 @@ mod tests {
 
     #[test]
     fn other_names_are_refused() {
-        let bad = ["", ".migration", "migration", "1.migration", "1..migration", "01.a.migration", "+1.a.migration"];
-        let bad = bad.into_iter().chain(["65536.a.migration", "1.A.migration", "1.a.b.migration", "1.a.migration."]);
+        let bad = [
+            "",
+            ".migration",
+            "migration",
+            "1.migration",
+            "1..migration",
+            "01.a.migration",
+            "+1.a.migration",
+        ];
+        let bad = bad.into_iter().chain([
+            "65536.a.migration",
+            "1.A.migration",
+            "1.a.b.migration",
+            "1.a.migration.",
+        ]);
         for name in bad.chain(["1.-a.migration", "x.a.migration", "1.a.Migration"]) {
             assert!(Route::from_server_name(name).is_err(), "{name:?}");
         }

@@ -78,10 +78,8 @@ pub(crate) fn dial(source: IpAddr, target: SocketAddr, timeouts: &Timeouts) -> R
 pub(crate) fn prepare(socket: &Socket, timeouts: &Timeouts) -> io::Result<()> {
     // Records leave in batches already; waiting for more would only delay the last one.
     socket.set_tcp_nodelay(true)?;
-    let keepalive = TcpKeepalive::new()
-        .with_time(timeouts.keepalive)
-        .with_interval(timeouts.keepalive)
-        .with_retries(3);
+    let keepalive =
+        TcpKeepalive::new().with_time(timeouts.keepalive).with_interval(timeouts.keepalive).with_retries(3);
     socket.set_tcp_keepalive(&keepalive)?;
     socket.set_tcp_user_timeout(Some(timeouts.unacknowledged))
 }

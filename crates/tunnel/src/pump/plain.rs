@@ -66,7 +66,7 @@ impl Way<'_> {
         self.to.shutdown(Shutdown::Write).map_err(self.writing)
     }
 
-    /// Says whether all was moved; if not, the kernel cannot splice these and nothing was.
+    /// Says whether all was moved; if not, the kernel cannot splice these, and the rest is still to be copied.
     fn splice(&self) -> Result<bool, Broken> {
         let Ok((out_of, into)) = pipe() else {
             return Ok(false);
@@ -94,17 +94,13 @@ impl Way<'_> {
                     Err(error) if first && unable(&error) => Ok(None),
                     outcome => outcome.map(Some),
                 })?;
-                match drained {
-                    Some(moved) => {
-                        left -= moved;
-                        (self.count)(moved);
-                    }
+                let Some(moved) = drained else {
                     // What the pipe holds was taken from the socket and must go on.
-                    None => {
-                        self.empty(&out_of, left)?;
-                        return Ok(false);
-                    }
-                }
+                    self.empty(&out_of, left)?;
+                    return Ok(false);
+                };
+                left -= moved;
+                (self.count)(moved);
                 first = false;
             }
         }
@@ -145,6 +141,6 @@ impl Way<'_> {
 fn pipe() -> nix::Result<(OwnedFd, OwnedFd)> {
     let (out_of, into) = pipe2(OFlag::O_CLOEXEC)?;
     // A smaller pipe works too.
-    let _ = fcntl(&into, FcntlArg::F_SETPIPE_SZ(PIPE as i32));
+    let _ = fcntl(&into, FcntlArg::F_SETPIPE_SZ(i32::try_from(PIPE).unwrap_or(i32::MAX)));
     Ok((out_of, into))
 }

@@ -12,7 +12,13 @@ use super::*;
 struct Counting(u8, u8);
 
 fn secrets(seed: u8) -> (u64, ConnectionTrafficSecrets) {
-    (0, ConnectionTrafficSecrets::Aes256Gcm { key: AeadKey::from([seed; 32]), iv: Iv::new([seed; NONCE_LEN]) })
+    (
+        0,
+        ConnectionTrafficSecrets::Aes256Gcm {
+            key: AeadKey::from([seed; 32]),
+            iv: Iv::new([seed; NONCE_LEN]),
+        },
+    )
 }
 
 impl Keys for Counting {
@@ -79,7 +85,7 @@ proptest! {
         length in 0..600_000_usize, batch in 1..300_000_usize, step in 1..300_000_usize, seed: u8,
     ) {
         let (batch, step) = (batch.max(length / 64), step.max(length / 64));
-        let bytes: Vec<u8> = (0..length).map(|index| seed.wrapping_add((index / 251) as u8)).collect();
+        let bytes: Vec<u8> = (0..=u8::MAX).cycle().step_by(7).skip(seed.into()).take(length).collect();
         let (mut outgoing, mut incoming) = pair();
         let wire = wire(&mut outgoing, &bytes, batch);
         let (plain, closed) = plain(&mut incoming, &wire, step).unwrap();
@@ -90,7 +96,7 @@ proptest! {
     #[test]
     fn one_flipped_bit_anywhere_is_noticed(position: prop::sample::Index, bit in 0..8_u8) {
         let (mut outgoing, mut incoming) = pair();
-        let mut wire = wire(&mut outgoing, &[7; 40_000], 40_000);
+        let mut wire = wire(&mut outgoing, &vec![7; 40_000], 40_000);
         let position = position.index(wire.len());
         wire[position] ^= 1 << bit;
         // A longer length may also leave the reader waiting for bytes that never come, which ends as a truncation.

@@ -13,8 +13,8 @@ use net::{Address, DuplicateDetection, Handle, Namespace, Namespaces, NewLink, P
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tunnel::{
-    Channel, Credentials, Dialler, Forward, Listener, Migration, Mover, PORT, Refusal, Refusals, Registration,
-    Registrations, Route, Source, Target, Timeouts, Token,
+    Channel, Credentials, Dialler, Forward, Listener, Migration, Mover, PORT, Refusal, Refusals,
+    Registration, Registrations, Route, Source, Target, Timeouts, Token,
 };
 
 pub const DEADLINE: Duration = Duration::from_secs(20);
@@ -38,7 +38,8 @@ impl Node {
     /// Runs to its end what must happen on the node.
     pub fn run<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> T {
         let runtime = self.runtime.as_ref().unwrap();
-        runtime.block_on(async { tokio::time::timeout(DEADLINE, runtime.spawn(work)).await })
+        runtime
+            .block_on(async { tokio::time::timeout(DEADLINE, runtime.spawn(work)).await })
             .unwrap_or_else(|_| panic!("{}: no end within {DEADLINE:?}", self.name))
             .unwrap()
     }
@@ -143,8 +144,15 @@ impl Fixture {
     }
 
     /// A unix socket on the source that leads to the target.
-    pub fn forward(&self, dialler: &Dialler, listening: &Listening, route: &Route, token: Option<&Token>) -> Forward {
-        let target = Target { address: listening.address, member: self.target.member(), token: token.cloned() };
+    pub fn forward(
+        &self,
+        dialler: &Dialler,
+        listening: &Listening,
+        route: &Route,
+        token: Option<&Token>,
+    ) -> Forward {
+        let target =
+            Target { address: listening.address, member: self.target.member(), token: token.cloned() };
         self.forward_to(dialler, target, route)
     }
 

@@ -135,6 +135,9 @@ fn a_target_that_is_another_member_gets_nothing() {
         assert!(heard.is_empty());
     });
     let failure = eventually("the failure", || forward.last_failure());
-    assert!(matches!(&*failure, DialError::OtherMember { found, .. } if *found == member("other")), "{failure}");
+    assert!(
+        matches!(&*failure, DialError::OtherMember { found, .. } if **found == member("other")),
+        "{failure}"
+    );
     assert_eq!(forward.counters().traffic().opened, 0);
 }

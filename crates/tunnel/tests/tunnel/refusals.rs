@@ -64,7 +64,9 @@ impl Scene {
     /// Connects and sends; what comes back until the end.
     fn attempt(&self, stranger: Stranger) -> Vec<u8> {
         let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_slice(self.fixture.authority.certificate().as_bytes()).unwrap()).unwrap();
+        roots
+            .add(CertificateDer::from_pem_slice(self.fixture.authority.certificate().as_bytes()).unwrap())
+            .unwrap();
         let version = if stranger.tls12 { &TLS12 } else { &TLS13 };
         let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()))
             .with_protocol_versions(&[version])

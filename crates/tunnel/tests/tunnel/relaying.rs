@@ -18,7 +18,8 @@ fn through_a_gateway(mover: Mover) {
     let counters = Arc::new(Counters::default());
     // On the source's node, on its other address.
     let gateway = SocketAddr::new("198.51.100.3".parse().unwrap(), 9200);
-    let onward = Onward { source: fixture.source.address, target: listening.address, counters: counters.clone() };
+    let onward =
+        Onward { source: fixture.source.address, target: listening.address, counters: counters.clone() };
     fixture.target.with_handle(async |handle| {
         let address = net::Address::new("198.51.100.3/24".parse().unwrap());
         handle.add_address("migration0", address).await.unwrap();

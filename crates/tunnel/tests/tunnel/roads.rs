@@ -88,7 +88,9 @@ fn a_listener_is_bound_to_one_address() {
     let credentials = fixture.credentials("target");
     let bind = |address: &str| {
         let (address, credentials) = (SocketAddr::new(address.parse().unwrap(), PORT), credentials.clone());
-        fixture.target.run(async move { Listener::bind(address, credentials, Arc::new(Registrations::default())) })
+        fixture
+            .target
+            .run(async move { Listener::bind(address, credentials, Arc::new(Registrations::default())) })
     };
     assert!(matches!(bind("0.0.0.0"), Err(Error::Unspecified { .. })));
     assert!(matches!(bind("203.0.113.7"), Err(Error::NoInterface { .. })));

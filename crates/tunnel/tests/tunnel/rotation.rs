@@ -59,7 +59,8 @@ fn a_certificate_whose_time_ends_is_refused_although_its_session_could_go_on() {
     let fixture = Fixture::new();
     let listening = fixture.listen(fixture.credentials("target"));
     let (_registration, accepted) = fixture.expect(&listening, &route());
-    let subject = Subject { common_name: "source".into(), member: Some(member("source")), ..Subject::default() };
+    let subject =
+        Subject { common_name: "source".into(), member: Some(member("source")), ..Subject::default() };
     let life = Duration::from_secs(3);
     let begun = Instant::now();
     let identity = fixture.authority.issue(&subject, life).unwrap();
@@ -67,7 +68,9 @@ fn a_certificate_whose_time_ends_is_refused_although_its_session_could_go_on() {
     let _forward = fixture.forward(&fixture.dialler(credentials), &listening, &route(), None);
     ping(&fixture.connect(), &take(&accepted), *b"in time!");
     // The dates of certificates are whole seconds.
-    eventually("the end of the certificate", || (begun.elapsed() > life + Duration::from_secs(1)).then_some(()));
+    eventually("the end of the certificate", || {
+        (begun.elapsed() > life + Duration::from_secs(1)).then_some(())
+    });
     assert_eq!(fixture.connect().read(&mut [0]).unwrap_or_default(), 0);
     listening.await_refusal(Refusal::ExpiredCertificate, 1);
     assert!(accepted.try_recv().is_err());
