@@ -278,15 +278,13 @@ pub fn read_to_end(mut stream: &UnixStream) -> Vec<u8> {
 
 /// Sends a few bytes there and back.
 pub fn ping(mut one: &UnixStream, mut other: &UnixStream, word: [u8; 8]) {
-    for (from, to) in [(&mut one, &mut other)] {
-        let mut heard = [0; 8];
-        from.write_all(&word).unwrap();
-        to.read_exact(&mut heard).unwrap();
-        assert_eq!(heard, word);
-        to.write_all(&heard).unwrap();
-        from.read_exact(&mut heard).unwrap();
-        assert_eq!(heard, word);
-    }
+    let mut heard = [0; 8];
+    one.write_all(&word).unwrap();
+    other.read_exact(&mut heard).unwrap();
+    assert_eq!(heard, word);
+    other.write_all(&heard).unwrap();
+    one.read_exact(&mut heard).unwrap();
+    assert_eq!(heard, word);
 }
 
 /// Waits until `look` finds something.

@@ -10,14 +10,16 @@ use crate::fixture::{DEADLINE, Fixture, Listening, eventually, ping, route, take
 /// Writes until the other side is gone: how long that took.
 fn write_until_it_breaks(mut stream: &std::os::unix::net::UnixStream) -> Duration {
     let begun = Instant::now();
-    while stream.write_all(&[0; 65536]).is_ok() {
+    let piece = vec![0; 65536];
+    while stream.write_all(&piece).is_ok() {
         assert!(begun.elapsed() < DEADLINE, "the source still writes");
     }
     begun.elapsed()
 }
 
 fn swallow(mut stream: std::os::unix::net::UnixStream) {
-    std::thread::spawn(move || while stream.read(&mut [0; 65536]).is_ok_and(|read| read > 0) {});
+    let mut piece = vec![0; 65536];
+    std::thread::spawn(move || while stream.read(&mut piece).is_ok_and(|read| read > 0) {});
 }
 
 #[test]
