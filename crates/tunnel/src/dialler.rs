@@ -1,7 +1,8 @@
 //! The source's side: unix sockets that QEMU and libvirt connect to, and for each of their connections one to the target.
 //!
 //! Connections are dialled one after the other, in the order in which they were accepted, and the next one only when the target has
-//! said that the one before arrived: some versions of QEMU take the first connection that they accept for the main one.
+//! said that the one before arrived: some versions of QEMU take the first connection that they accept for the main one. So one thread at
+//! a time accepts; it stays with the connection that it made, and a new thread takes its place.
 //!
 //! Invariant: not a byte is sent before the target has shown that it is the member that it should be, or, without TLS, has accepted the
 //! token.
@@ -9,6 +10,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,9 +18,6 @@ use std::time::{Duration, Instant};
 use identity::Member;
 use rustls_pki_types::ServerName;
 use socket2::Socket;
-use tokio::net::UnixListener;
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
 use tokio_rustls::rustls::client::ClientConfig;
 
 use crate::Timeouts;
@@ -26,7 +25,7 @@ use crate::counters::Counters;
 use crate::credentials::{Credentials, Mode};
 use crate::error::{Broken, DialError, Error, HandshakeError};
 use crate::handshake::{self, Session, Timed};
-use crate::line::{Line, Lines, OpenLine};
+use crate::line::{Line, Lines};
 use crate::listener::with_sources;
 use crate::preamble::{ACCEPTED, Preamble};
 use crate::pump::plain::Mover;
@@ -68,38 +67,30 @@ impl Dialler {
         Self(Arc::new(Context { source, credentials, timeouts, mover }))
     }
 
-    /// Listens on a unix socket, and carries every connection to it to the target. The file is made anew, for its owner only. Must
-    /// be called on a runtime.
+    /// Listens on a unix socket, and carries every connection to it to the target. The file is made anew, for its owner only.
     pub fn forward(&self, path: &Path, target: Target, route: Route) -> Result<Forward, Error> {
-        let listener =
-            listen_unix(path).map_err(|source| Error::ListenUnix { path: path.to_owned(), source })?;
+        let failed = |source| Error::ListenUnix { path: path.to_owned(), source };
         let shared = Arc::new(Shared {
             context: Arc::clone(&self.0),
+            listener: socket::listen_unix(path).map_err(failed)?,
+            closed: AtomicBool::new(false),
             target,
             route,
             counters: Arc::default(),
             lines: Arc::default(),
             failure: Mutex::default(),
         });
-        let accepting = tokio::spawn(accept(listener, Arc::clone(&shared)));
-        Ok(Forward { path: path.to_owned(), shared, accepting })
+        let forward = Forward { path: path.to_owned(), shared };
+        forward.shared.accept_on_a_new_thread().map_err(failed)?;
+        Ok(forward)
     }
-}
-
-fn listen_unix(path: &Path) -> io::Result<UnixListener> {
-    use std::os::unix::fs::PermissionsExt as _;
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let listener = UnixListener::bind(path)?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-    Ok(listener)
 }
 
 #[derive(Debug)]
 struct Shared {
     context: Arc<Context>,
+    listener: Socket,
+    closed: AtomicBool,
     target: Target,
     route: Route,
     counters: Arc<Counters>,
@@ -114,7 +105,6 @@ struct Shared {
 pub struct Forward {
     path: PathBuf,
     shared: Arc<Shared>,
-    accepting: JoinHandle<()>,
 }
 
 impl Forward {
@@ -134,7 +124,6 @@ impl Forward {
 
     /// Accepts no more, and waits until what is open has ended, at the latest after the drain timeout.
     pub async fn stop(self) {
-        self.accepting.abort();
         let shared = Arc::clone(&self.shared);
         drop(self);
         shared.lines.drain(shared.context.timeouts.drain).await;
@@ -143,7 +132,8 @@ impl Forward {
 
 impl Drop for Forward {
     fn drop(&mut self) {
-        self.accepting.abort();
+        self.shared.closed.store(true, Ordering::Release);
+        socket::close_to_callers(&self.shared.listener);
         if let Err(error) = std::fs::remove_file(&self.path)
             && error.kind() != io::ErrorKind::NotFound
         {
@@ -152,65 +142,67 @@ impl Drop for Forward {
     }
 }
 
-async fn accept(listener: UnixListener, shared: Arc<Shared>) {
-    loop {
-        let started =
-            listener.accept().await.and_then(|(stream, _)| start(&shared, stream.into_std()?.into()));
-        match started {
-            // Either it has arrived, or it has failed and its thread is gone: the next one may go.
-            Ok(arrived) => _ = arrived.await,
-            Err(cause) => {
-                // Out of file descriptors or threads, most likely: those that are open must end first.
-                tracing::warn!(route = %shared.route, %cause, "a connection to the tunnel could not be accepted");
-                tokio::time::sleep(Duration::from_millis(50)).await;
+impl Shared {
+    fn accept_on_a_new_thread(self: &Arc<Self>) -> io::Result<()> {
+        let shared = Arc::clone(self);
+        let thread = thread::Builder::new().name("tunnel-forward".to_owned()).stack_size(STACK);
+        thread.spawn(move || shared.accept()).map(drop)
+    }
+
+    /// Accepts and carries until another thread has taken over accepting.
+    fn accept(self: Arc<Self>) {
+        loop {
+            match self.listener.accept() {
+                Ok((near, _)) => {
+                    if self.carry(near) {
+                        return;
+                    }
+                }
+                Err(_) if self.closed.load(Ordering::Acquire) => return,
+                Err(cause) if socket::is_callers_fault(&cause) => {}
+                Err(cause) => {
+                    // Out of file descriptors, most likely: those that are open must end first.
+                    tracing::warn!(route = %self.route, %cause, "a connection to the tunnel could not be accepted");
+                    thread::sleep(Duration::from_millis(50));
+                }
             }
         }
     }
-}
 
-fn start(shared: &Arc<Shared>, near: Socket) -> io::Result<oneshot::Receiver<()>> {
-    near.set_nonblocking(false)?;
-    socket::enlarge(&near)?;
-    let (arrived, arrival) = oneshot::channel();
-    let shared = Arc::clone(shared);
-    let line = Arc::new(Line::default());
-    let open = shared.lines.enter(&line);
-    let carry = move || shared.carry(&line, near, arrived, open);
-    thread::Builder::new().name("tunnel-receive".to_owned()).stack_size(STACK).spawn(carry)?;
-    Ok(arrival)
-}
-
-impl Shared {
-    fn carry(&self, line: &Arc<Line>, near: Socket, arrived: oneshot::Sender<()>, open: OpenLine) {
+    /// Carries one connection to its end. Says whether another thread has taken over accepting meanwhile, which it does when the
+    /// connection has arrived.
+    fn carry(self: &Arc<Self>, near: Socket) -> bool {
+        let line = Arc::new(Line::default());
+        let _open = self.lines.enter(&line);
         let near = line.hold(near);
-        let mut arrived = Some(arrived);
-        let connected = self.connect(line).and_then(|(far, session)| {
-            for socket in [&near, &far] {
-                socket::watch_idleness(socket, &self.context.timeouts)
-                    .map_err(|error| self.broken(Broken::Far(error)))?;
-            }
-            Ok((far, session))
-        });
-        let outcome = connected.and_then(|(far, session)| {
+        let (arrived, taken_over) = (AtomicBool::new(false), AtomicBool::new(false));
+        let outcome = self.connect(&line).and_then(|(far, session)| {
+            self.prepare(&near, &far).map_err(|error| self.broken(Broken::Far(error)))?;
             let counters = Arc::clone(&self.counters);
-            let joint = Joint { line: Arc::clone(line), near, far, counters };
-            let on_arrival = || {
-                // The forward may have been dropped meanwhile; nobody waits then.
-                arrived.take().map(|arrived| arrived.send(()))
-            };
-            self.exchange(&joint, session, on_arrival)
+            let joint = Joint { line: Arc::clone(&line), near, far, counters };
+            self.exchange(&joint, session, || {
+                arrived.store(true, Ordering::Release);
+                // Without a new thread, this one accepts again when its connection has ended.
+                taken_over.store(self.accept_on_a_new_thread().is_ok(), Ordering::Release);
+            })
         });
         if let Err(error) = outcome {
             let cause = with_sources(&error);
-            if arrived.is_some() {
+            if arrived.load(Ordering::Acquire) {
+                tracing::info!(route = %self.route, cause, "a tunnel connection broke");
+            } else {
                 tracing::warn!(route = %self.route, cause, "a tunnel connection could not be made");
                 *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(error));
-            } else {
-                tracing::info!(route = %self.route, cause, "a tunnel connection broke");
             }
         }
         line.cut();
-        drop(open);
+        taken_over.load(Ordering::Acquire)
+    }
+
+    fn prepare(&self, near: &Socket, far: &Socket) -> io::Result<()> {
+        socket::enlarge(near)?;
+        socket::watch_idleness(near, &self.context.timeouts)?;
+        socket::watch_idleness(far, &self.context.timeouts)
     }
 
     fn connect(&self, line: &Line) -> Result<(Arc<Socket>, Option<Session>), DialError> {
@@ -267,11 +259,11 @@ impl Shared {
         Timed { socket, deadline: Instant::now() + self.context.timeouts.handshake }
     }
 
-    fn exchange<T>(
+    fn exchange(
         &self,
         joint: &Joint,
         session: Option<Session>,
-        on_arrival: impl FnOnce() -> T + Send,
+        on_arrival: impl FnOnce() + Send,
     ) -> Result<(), DialError> {
         let outcome = if let Some(Session { outgoing, mut incoming, .. }) = session {
             // The target is who it should be, so bytes may leave while its answer is on the way.

@@ -10,8 +10,8 @@
 //!                  49152.<UID>.migration, godwit/1                      └─ Authorise: this node, this migration, this channel?
 //! ```
 //!
-//! Threads: the caller's runtime accepts, and nothing else. Each connection has two threads that block in the kernel, one for each
-//! direction. See `pump` for why, and `record` for what makes it fast.
+//! Threads, not tasks: one accepts for each listener and each forward, and each connection has two that block in the kernel, one for
+//! each direction. See `pump` for why, and `record` for what makes it fast. The caller's runtime is needed only to wait for an end.
 //!
 //! Nothing here knows what a migration is, where its other end lies or when it is over: callers register, forward, and drop the
 //! guards.

@@ -3,18 +3,18 @@
 //!
 //! Invariant: not a byte reaches a destination before its authorisation, and nothing that was refused learns why.
 //!
-//! Connections are accepted on the caller's runtime; each is then served by two threads of its own.
+//! One thread at a time accepts; it stays with the caller that it accepted, and a new thread takes its place. A caller who has been let
+//! in gets a second thread, one for each direction.
 
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use identity::Member;
 use socket2::Socket;
-use tokio::net::TcpListener;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::rustls;
 use tokio_rustls::rustls::server::ServerConfig;
 
@@ -33,17 +33,19 @@ use crate::record::ACCESS_DENIED;
 use crate::route::Route;
 use crate::socket;
 
-/// Callers who have not proved themselves yet. More wait in the kernel.
+/// Callers who have not proved themselves yet: so many at a time. More wait in the kernel.
 const UNPROVEN: usize = 256;
 
 /// A bound listener; [`Listener::run`] serves it.
 #[derive(Debug)]
 pub struct Listener {
-    socket: TcpListener,
     context: Arc<Context>,
 }
 
 struct Context {
+    socket: Socket,
+    closed: AtomicBool,
+    unproven: AtomicUsize,
     credentials: Credentials,
     authorise: Arc<dyn Authorise>,
     timeouts: Timeouts,
@@ -59,7 +61,7 @@ impl std::fmt::Debug for Context {
 }
 
 impl Listener {
-    /// Listens on one address of this node, and on the interface that has it. Must be called on a runtime.
+    /// Listens on one address of this node, and on the interface that has it.
     pub fn bind(
         address: SocketAddr,
         credentials: Credentials,
@@ -75,15 +77,23 @@ impl Listener {
         timeouts: Timeouts,
         mover: Mover,
     ) -> Result<Self, Error> {
-        let socket = TcpListener::from_std(socket::listen(address)?.into())
-            .map_err(|source| Error::Listen { address, source })?;
-        let (refusals, lines) = (Arc::default(), Arc::default());
-        let context = Context { credentials, authorise, timeouts, mover, refusals, lines };
-        Ok(Self { socket, context: Arc::new(context) })
+        let context = Context {
+            socket: socket::listen(address)?,
+            closed: AtomicBool::new(false),
+            unproven: AtomicUsize::new(0),
+            credentials,
+            authorise,
+            timeouts,
+            mover,
+            refusals: Arc::default(),
+            lines: Arc::default(),
+        };
+        Ok(Self { context: Arc::new(context) })
     }
 
     pub fn address(&self) -> io::Result<SocketAddr> {
-        self.socket.local_addr()
+        let address = self.context.socket.local_addr()?;
+        address.as_socket().ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
     }
 
     /// The connections that were not let in, for whoever publishes metrics.
@@ -94,50 +104,73 @@ impl Listener {
     /// Serves until `stop` resolves; then accepts no more, and ends when the open connections have, at the latest after the drain
     /// timeout.
     pub async fn run(self, stop: impl Future<Output = ()>) {
-        let Self { socket, context } = self;
-        let unproven = Arc::new(Semaphore::new(UNPROVEN));
-        tokio::pin!(stop);
-        loop {
-            let accept = async {
-                // The semaphore is never closed.
-                let permit = Arc::clone(&unproven).acquire_owned().await.ok();
-                (permit, socket.accept().await)
-            };
-            let (permit, accepted) = tokio::select! {
-                accepted = accept => accepted,
-                () = &mut stop => break,
-            };
-            let started = accepted
-                .and_then(|(stream, peer)| start(&context, Socket::from(stream.into_std()?), peer, permit));
-            if let Err(cause) = started {
-                // Out of file descriptors or threads, most likely: those that are open must end first.
-                tracing::warn!(%cause, "a tunnel connection could not be accepted");
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
+        let context = &self.context;
+        if let Err(cause) = context.accept_on_a_new_thread() {
+            return tracing::error!(%cause, "the tunnel cannot serve: no thread could be started");
         }
-        drop(socket);
+        stop.await;
+        context.closed.store(true, Ordering::Release);
+        socket::close_to_callers(&context.socket);
         context.lines.drain(context.timeouts.drain).await;
     }
 }
 
-fn start(
-    context: &Arc<Context>,
-    socket: Socket,
-    peer: SocketAddr,
-    permit: Option<OwnedSemaphorePermit>,
-) -> io::Result<()> {
-    socket.set_nonblocking(false)?;
-    socket::prepare(&socket, &context.timeouts)?;
-    let context = Arc::clone(context);
-    let line = Arc::new(Line::default());
-    let open = context.lines.enter(&line);
-    let serve = move || {
-        let caller = Caller { context: &context, far: line.hold(socket), line, peer };
-        caller.serve(permit);
-        drop(open);
-    };
-    thread::Builder::new().name("tunnel-receive".to_owned()).stack_size(STACK).spawn(serve)?;
-    Ok(())
+impl Drop for Listener {
+    fn drop(&mut self) {
+        // Also when the future of `run` was dropped before its end.
+        self.context.closed.store(true, Ordering::Release);
+        socket::close_to_callers(&self.context.socket);
+    }
+}
+
+impl Context {
+    fn accept_on_a_new_thread(self: &Arc<Self>) -> io::Result<()> {
+        let context = Arc::clone(self);
+        let thread = thread::Builder::new().name("tunnel-listen".to_owned()).stack_size(STACK);
+        thread.spawn(move || context.accept()).map(drop)
+    }
+
+    /// Accepts and serves until another thread has taken over accepting.
+    fn accept(self: Arc<Self>) {
+        loop {
+            match self.socket.accept() {
+                Ok((far, peer)) => {
+                    let Some(peer) = peer.as_socket() else { continue };
+                    if self.serve(far, peer) {
+                        return;
+                    }
+                }
+                Err(_) if self.closed.load(Ordering::Acquire) => return,
+                Err(cause) if socket::is_callers_fault(&cause) => {}
+                Err(cause) => {
+                    // Out of file descriptors, most likely: those that are open must end first.
+                    tracing::warn!(%cause, "a tunnel connection could not be accepted");
+                    thread::sleep(Duration::from_millis(50));
+                }
+            }
+        }
+    }
+
+    /// Serves one caller to the end. Says whether another thread has taken over accepting meanwhile.
+    fn serve(self: &Arc<Self>, far: Socket, peer: SocketAddr) -> bool {
+        // With too many who have proved nothing yet, the next one waits until this one has.
+        let few = self.unproven.fetch_add(1, Ordering::Relaxed) + 1 < UNPROVEN;
+        let mut taken_over = few && self.accept_on_a_new_thread().is_ok();
+        let line = Arc::new(Line::default());
+        let _open = self.lines.enter(&line);
+        let caller = Caller { context: self, far: line.hold(far), line, peer };
+        let admitted = caller.admit();
+        self.unproven.fetch_sub(1, Ordering::Relaxed);
+        match admitted {
+            Ok((near, admitted)) => {
+                // Without a new thread, this one accepts again when its connection has ended.
+                taken_over = taken_over || self.accept_on_a_new_thread().is_ok();
+                caller.join(near, admitted);
+            }
+            Err(refused) => caller.refuse(&refused),
+        }
+        taken_over
+    }
 }
 
 /// Someone who connected.
@@ -179,21 +212,17 @@ struct Admitted {
 }
 
 impl Caller<'_> {
-    fn serve(&self, permit: Option<OwnedSemaphorePermit>) {
+    /// Finds out who it is and whether that may be: the destination, connected.
+    fn admit(&self) -> Result<(Socket, Admitted), Refused> {
+        socket::prepare(&self.far, &self.context.timeouts)
+            .map_err(|cause| Refused::new(Refusal::Handshake, &cause))?;
         let admitted = match &*self.context.credentials.mode() {
             Mode::Tls { server, .. } => self.admit_by_certificate(Arc::clone(server)),
             Mode::Plain => self.admit_by_token(),
-        };
-        drop(permit);
-        let outcome = admitted.and_then(|admitted| {
-            let near = socket::connect_unix(&admitted.destination.path)
-                .map_err(|cause| Refused::new(Refusal::Destination, &cause).on(&admitted.route));
-            Ok((near?, admitted))
-        });
-        match outcome {
-            Ok((near, admitted)) => self.join(near, admitted),
-            Err(refused) => self.refuse(&refused),
-        }
+        }?;
+        let near = socket::connect_unix(&admitted.destination.path);
+        let near = near.map_err(|cause| Refused::new(Refusal::Destination, &cause).on(&admitted.route))?;
+        Ok((near, admitted))
     }
 
     fn admit_by_certificate(&self, config: Arc<ServerConfig>) -> Result<Admitted, Refused> {

@@ -3,10 +3,13 @@
 //! An address alone does not choose the road: the kernel sends by whatever route leads to the target. So every socket is also bound to
 //! the interface that has the address. A node that lost its migration network cannot send, rather than send elsewhere.
 
+use std::fs::Permissions;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Shutdown, SocketAddr};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
+use nix::errno::Errno;
 use nix::ifaddrs::getifaddrs;
 use nix::sys::socket::SockaddrStorage;
 use socket2::{Domain, Protocol, SockAddr, Socket, TcpKeepalive, Type};
@@ -50,8 +53,7 @@ pub(crate) fn listen(address: SocketAddr) -> Result<Socket, Error> {
     let listen = || {
         socket.set_reuse_address(true)?;
         socket.bind(&address.into())?;
-        socket.listen(BACKLOG)?;
-        socket.set_nonblocking(true)
+        socket.listen(BACKLOG)
     };
     listen().map_err(|source| Error::Listen { address, source })?;
     Ok(socket)
@@ -68,10 +70,17 @@ pub(crate) fn dial(source: IpAddr, target: SocketAddr, timeouts: &Timeouts) -> R
     let connect = || {
         socket.bind(&SocketAddr::new(source, 0).into())?;
         prepare(&socket, timeouts)?;
-        socket.connect_timeout(&target.into(), timeouts.dial)
+        // The timeout of a send is the timeout of a connect, too: two calls less than to wait for it from outside.
+        socket.set_write_timeout(Some(timeouts.dial))?;
+        socket.connect(&target.into())
     };
-    connect().map_err(Unreached::Target)?;
-    Ok(socket)
+    match connect() {
+        Ok(()) => Ok(socket),
+        Err(error) if error.raw_os_error() == Some(Errno::EINPROGRESS as i32) => {
+            Err(Unreached::Target(io::ErrorKind::TimedOut.into()))
+        }
+        Err(error) => Err(Unreached::Target(error)),
+    }
 }
 
 /// What both ends of a TCP connection need.
@@ -82,6 +91,29 @@ pub(crate) fn prepare(socket: &Socket, timeouts: &Timeouts) -> io::Result<()> {
         TcpKeepalive::new().with_time(timeouts.keepalive).with_interval(timeouts.keepalive).with_retries(3);
     socket.set_tcp_keepalive(&keepalive)?;
     socket.set_tcp_user_timeout(Some(timeouts.unacknowledged))
+}
+
+pub(crate) fn listen_unix(path: &Path) -> io::Result<Socket> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.bind(&SockAddr::unix(path)?)?;
+    std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
+    socket.listen(BACKLOG)?;
+    Ok(socket)
+}
+
+/// Ends the wait of whoever accepts on this socket.
+pub(crate) fn close_to_callers(listening: &Socket) {
+    // It fails only on a socket that does not listen, or no longer: what was wanted.
+    let _ = listening.shutdown(Shutdown::Both);
+}
+
+/// Whether an accept failed because of the one who called, who has gone again.
+pub(crate) fn is_callers_fault(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted)
 }
 
 pub(crate) fn connect_unix(path: &Path) -> io::Result<Socket> {
