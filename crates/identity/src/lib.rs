@@ -13,9 +13,11 @@ use rcgen::{
 
 mod file;
 mod kubeconfig;
+mod member;
 
 pub use file::write_private;
 pub use kubeconfig::kubeconfig;
+pub use member::{Member, MemberError, is_current};
 
 /// Clocks differ: a certificate is valid from a little before it was made.
 const SKEW: Duration = Duration::from_mins(5);
@@ -57,6 +59,8 @@ pub struct Subject {
     pub organisation: Option<String>,
     pub dns_names: Vec<String>,
     pub addresses: Vec<IpAddr>,
+    /// Who the holder is inside Godwit.
+    pub member: Option<Member>,
 }
 
 /// Signs certificates.
@@ -133,6 +137,9 @@ impl Authority {
 fn params(subject: &Subject, valid_for: Duration) -> Result<CertificateParams, rcgen::Error> {
     let mut params = CertificateParams::new(subject.dns_names.clone())?;
     params.subject_alt_names.extend(subject.addresses.iter().map(|address| SanType::IpAddress(*address)));
+    if let Some(member) = &subject.member {
+        params.subject_alt_names.push(SanType::URI(member.to_string().try_into()?));
+    }
     let mut name = DistinguishedName::new();
     name.push(DnType::CommonName, subject.common_name.as_str());
     if let Some(organisation) = &subject.organisation {

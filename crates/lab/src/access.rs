@@ -89,6 +89,7 @@ fn prepare_node(
         organisation: Some("system:nodes".into()),
         dns_names: vec![node.name.clone()],
         addresses: node.address().into_iter().collect(),
+        ..Subject::default()
     };
     let identity = authority.issue(&subject, YEAR)?;
     let api_server = SocketAddr::new(cluster.api_address, cluster.api_port);

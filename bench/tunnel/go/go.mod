@@ -1,0 +1,3 @@
+module relay
+
+go 1.21

@@ -1,0 +1,130 @@
+//! Where it happens: two namespaces with a veth pair between them, and the processes in them. All of it goes when it is dropped.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use identity::{Authority, Member, Subject};
+use net::{Address, Handle, Namespace, Namespaces, NewLink, Peer};
+
+pub const SOURCE: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 51, 100, 1));
+pub const TARGET: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 51, 100, 2));
+
+pub struct Stage {
+    pub source: Namespace,
+    pub target: Namespace,
+    namespaces: Namespaces,
+    directory: tempfile::TempDir,
+}
+
+impl Stage {
+    pub async fn new() -> Result<Self> {
+        let directory = tempfile::tempdir()?;
+        let namespaces = Namespaces::at(directory.path().join("netns"));
+        let (source, target) = (namespaces.create("source")?, namespaces.create("target")?);
+        // Made at once, so that it is taken down whatever fails below.
+        let stage = Self { source, target, namespaces, directory };
+        let (a, b) = (Handle::open(&stage.source)?, Handle::open(&stage.target)?);
+        a.create_link(&NewLink::veth("eth0", Peer::new("eth0").namespace(&stage.target).up()).up()).await?;
+        for (handle, address) in [(&a, SOURCE), (&b, TARGET)] {
+            handle.add_address("eth0", Address::new(format!("{address}/24").parse()?)).await?;
+        }
+        for namespace in [&stage.source, &stage.target] {
+            // BBR paces, which costs a third on a link without delay: every contender gets cubic.
+            let cubic = "ip route replace 198.51.100.0/24 dev eth0 congctl cubic";
+            let done = inside(namespace, cubic.split(' ')).status().context("nsenter")?;
+            anyhow::ensure!(done.success(), "{cubic} failed");
+        }
+        stage.write_certificates()?;
+        Ok(stage)
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// `SIDE.crt`, `SIDE.key`, both together as `SIDE.pem`, and `authority.pem`.
+    fn write_certificates(&self) -> Result<()> {
+        let day = Duration::from_hours(24);
+        let authority = Authority::generate("bench", day)?;
+        let write = |name: &str, content: &str| identity::write_private(&self.path(name), content.as_bytes());
+        write("authority.pem", authority.certificate())?;
+        for side in ["source", "target"] {
+            let subject = Subject {
+                common_name: side.to_owned(),
+                dns_names: vec![side.to_owned()],
+                member: Some(member(side)?),
+                ..Subject::default()
+            };
+            let identity = authority.issue(&subject, day)?;
+            write(&format!("{side}.crt"), &identity.certificate)?;
+            write(&format!("{side}.key"), &identity.key)?;
+            write(&format!("{side}.pem"), &(identity.certificate + &identity.key))?;
+        }
+        Ok(())
+    }
+
+    /// Starts a process in a namespace. It ends when its guard is dropped, or when this process does.
+    pub fn start(&self, namespace: &Namespace, command: &[&str]) -> Result<Process> {
+        let log = std::fs::File::create(self.path(&format!("{}.log", namespace.name())))?;
+        let child = inside(namespace, command.iter().copied())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .with_context(|| format!("starting {}", command[0]))?;
+        Ok(Process(child))
+    }
+
+    pub fn log(&self, namespace: &Namespace) -> String {
+        std::fs::read_to_string(self.path(&format!("{}.log", namespace.name()))).unwrap_or_default()
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        if let Err(error) = self.namespaces.delete_all() {
+            eprintln!("a namespace is left: {error}");
+        }
+    }
+}
+
+fn inside<'a>(namespace: &Namespace, command: impl IntoIterator<Item = &'a str>) -> Command {
+    let mut tied = Command::new("setpriv");
+    let enter = format!("--net={}", namespace.path().display());
+    tied.args(["--pdeathsig", "KILL", "nsenter", &enter]).args(command);
+    tied
+}
+
+pub fn member(node: &str) -> Result<Member> {
+    Ok(Member::new("bench", "virt-handler", node)?)
+}
+
+pub struct Process(Child);
+
+impl Process {
+    pub fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    pub fn check(&mut self) -> Result<()> {
+        if let Some(status) = self.0.try_wait()? {
+            bail!("a relay ended early: {status}");
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

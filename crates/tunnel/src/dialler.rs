@@ -1,0 +1,313 @@
+//! The source's side: unix sockets that QEMU and libvirt connect to, and for each of their connections one to the target.
+//!
+//! Connections are dialled one after the other, in the order in which they were accepted, and the next one only when the target has
+//! said that the one before arrived: some versions of QEMU take the first connection that they accept for the main one. So one thread at
+//! a time accepts; it stays with the connection that it made, and a new thread takes its place.
+//!
+//! Invariant: not a byte is sent before the target has shown that it is the member that it should be, or, without TLS, has accepted the
+//! token.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use identity::Member;
+use rustls_pki_types::ServerName;
+use socket2::Socket;
+use tokio_rustls::rustls::client::ClientConfig;
+
+use crate::Timeouts;
+use crate::counters::Counters;
+use crate::credentials::{Credentials, Mode};
+use crate::error::{Broken, DialError, Error, HandshakeError};
+use crate::handshake::{self, Session, Timed};
+use crate::line::{Line, Lines};
+use crate::listener::with_sources;
+use crate::preamble::{ACCEPTED, Preamble};
+use crate::pump::plain::Mover;
+use crate::pump::{Here, Joint, STACK, encrypted};
+use crate::record::{ACCESS_DENIED, Incoming, Received};
+use crate::route::Route;
+use crate::socket::{self, Unreached};
+use crate::token::Token;
+
+/// Where a channel leads: the listener of the other node.
+#[derive(Debug, Clone)]
+pub struct Target {
+    pub address: SocketAddr,
+    /// Who must answer there.
+    pub member: Member,
+    /// What proves this node's right when TLS is disabled.
+    pub token: Option<Token>,
+}
+
+/// Makes connections from one address of this node.
+#[derive(Debug, Clone)]
+pub struct Dialler(Arc<Context>);
+
+#[derive(Debug)]
+struct Context {
+    source: IpAddr,
+    credentials: Credentials,
+    timeouts: Timeouts,
+    mover: Mover,
+}
+
+impl Dialler {
+    /// `source` is this node's migration address: everything leaves from it, by the interface that has it.
+    pub fn new(source: IpAddr, credentials: Credentials) -> Self {
+        Self::new_with(source, credentials, Timeouts::default(), Mover::Splice)
+    }
+
+    pub fn new_with(source: IpAddr, credentials: Credentials, timeouts: Timeouts, mover: Mover) -> Self {
+        Self(Arc::new(Context { source, credentials, timeouts, mover }))
+    }
+
+    /// Listens on a unix socket, and carries every connection to it to the target. The file is made anew, for its owner only.
+    pub fn forward(&self, path: &Path, target: Target, route: Route) -> Result<Forward, Error> {
+        let failed = |source| Error::ListenUnix { path: path.to_owned(), source };
+        let shared = Arc::new(Shared {
+            context: Arc::clone(&self.0),
+            listener: socket::listen_unix(path).map_err(failed)?,
+            closed: AtomicBool::new(false),
+            target,
+            route,
+            counters: Arc::default(),
+            lines: Arc::default(),
+            failure: Mutex::default(),
+        });
+        let forward = Forward { path: path.to_owned(), shared };
+        forward.shared.accept_on_a_new_thread().map_err(failed)?;
+        Ok(forward)
+    }
+}
+
+#[derive(Debug)]
+struct Shared {
+    context: Arc<Context>,
+    listener: Socket,
+    closed: AtomicBool,
+    target: Target,
+    route: Route,
+    counters: Arc<Counters>,
+    lines: Arc<Lines>,
+    failure: Mutex<Option<Arc<DialError>>>,
+}
+
+/// A unix socket that leads to another node. Dropping it closes the socket for new connections and removes its file; those that
+/// are open go on.
+#[derive(Debug)]
+#[must_use = "dropping a forward ends it"]
+pub struct Forward {
+    path: PathBuf,
+    shared: Arc<Shared>,
+}
+
+impl Forward {
+    pub fn counters(&self) -> &Counters {
+        &self.shared.counters
+    }
+
+    /// Why the last connection that could not be made could not.
+    pub fn last_failure(&self) -> Option<Arc<DialError>> {
+        self.shared.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Ends every connection that is open now.
+    pub fn cut(&self) {
+        self.shared.lines.cut();
+    }
+
+    /// Accepts no more, and waits until what is open has ended, at the latest after the drain timeout.
+    pub async fn stop(self) {
+        let shared = Arc::clone(&self.shared);
+        drop(self);
+        shared.lines.drain(shared.context.timeouts.drain).await;
+    }
+}
+
+impl Drop for Forward {
+    fn drop(&mut self) {
+        self.shared.closed.store(true, Ordering::Release);
+        socket::close_to_callers(&self.shared.listener);
+        if let Err(error) = std::fs::remove_file(&self.path)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(path = %self.path.display(), %error, "the socket of a forward could not be removed");
+        }
+    }
+}
+
+impl Shared {
+    fn accept_on_a_new_thread(self: &Arc<Self>) -> io::Result<()> {
+        let shared = Arc::clone(self);
+        let thread = thread::Builder::new().name("tunnel-forward".to_owned()).stack_size(STACK);
+        thread.spawn(move || shared.accept()).map(drop)
+    }
+
+    /// Accepts and carries until another thread has taken over accepting.
+    fn accept(self: Arc<Self>) {
+        loop {
+            match self.listener.accept() {
+                Ok((near, _)) => {
+                    if self.carry(near) {
+                        return;
+                    }
+                }
+                Err(_) if self.closed.load(Ordering::Acquire) => return,
+                Err(cause) if socket::is_callers_fault(&cause) => {}
+                Err(cause) => {
+                    // Out of file descriptors, most likely: those that are open must end first.
+                    tracing::warn!(route = %self.route, %cause, "a connection to the tunnel could not be accepted");
+                    thread::sleep(Duration::from_millis(50));
+                }
+            }
+        }
+    }
+
+    /// Carries one connection to its end. Says whether another thread has taken over accepting meanwhile, which it does when the
+    /// connection has arrived.
+    fn carry(self: &Arc<Self>, near: Socket) -> bool {
+        let line = Arc::new(Line::default());
+        let _open = self.lines.enter(&line);
+        let near = line.hold(near);
+        let (arrived, taken_over) = (AtomicBool::new(false), AtomicBool::new(false));
+        let outcome = self.connect(&line).and_then(|(far, session)| {
+            self.prepare(&near, &far).map_err(|error| self.broken(Broken::Far(error)))?;
+            let counters = Arc::clone(&self.counters);
+            let joint = Joint { line: Arc::clone(&line), near, far, counters };
+            self.exchange(&joint, session, || {
+                arrived.store(true, Ordering::Release);
+                // Without a new thread, this one accepts again when its connection has ended.
+                taken_over.store(self.accept_on_a_new_thread().is_ok(), Ordering::Release);
+            })
+        });
+        if let Err(error) = outcome {
+            let cause = with_sources(&error);
+            if arrived.load(Ordering::Acquire) {
+                tracing::info!(route = %self.route, cause, "a tunnel connection broke");
+            } else {
+                tracing::warn!(route = %self.route, cause, "a tunnel connection could not be made");
+                *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(error));
+            }
+        }
+        line.cut();
+        taken_over.load(Ordering::Acquire)
+    }
+
+    fn prepare(&self, near: &Socket, far: &Socket) -> io::Result<()> {
+        socket::enlarge(near)?;
+        socket::watch_idleness(near, &self.context.timeouts)?;
+        socket::watch_idleness(far, &self.context.timeouts)
+    }
+
+    fn connect(&self, line: &Line) -> Result<(Arc<Socket>, Option<Session>), DialError> {
+        let Context { source, credentials, timeouts, .. } = &*self.context;
+        let target = self.target.address;
+        let mode = credentials.mode();
+        let far = socket::dial(*source, target, timeouts).map_err(|unreached| match unreached {
+            Unreached::Source(error) => DialError::Source(error),
+            Unreached::Target(source) => DialError::Connect { target, source },
+        })?;
+        let far = line.hold(far);
+        let session = match &*mode {
+            Mode::Tls { client, .. } => Some(self.shake_hands(&far, Arc::clone(client))?),
+            Mode::Plain => {
+                self.show_token(line, &far)?;
+                None
+            }
+        };
+        Ok((far, session))
+    }
+
+    fn shake_hands(&self, far: &Socket, config: Arc<ClientConfig>) -> Result<Session, DialError> {
+        let target = self.target.address;
+        let failed = |source| DialError::Handshake { target, source };
+        let name = ServerName::try_from(self.route.server_name());
+        let name = name.map_err(|_| failed(HandshakeError::Unexpected))?;
+        let session = handshake::connect(config, name, &mut self.timed(far)).map_err(failed)?;
+        let found = Member::of_certificate(&session.certificate);
+        let found = found.map_err(|source| DialError::Unnamed { target, source })?;
+        if found != self.target.member {
+            let expected = Box::new(self.target.member.clone());
+            return Err(DialError::OtherMember { target, found: Box::new(found), expected });
+        }
+        Ok(session)
+    }
+
+    fn show_token(&self, line: &Line, far: &Socket) -> Result<(), DialError> {
+        let target = self.target.address;
+        let token = self.target.token.clone().ok_or(DialError::NoToken)?;
+        let preamble = Preamble { route: self.route.clone(), token };
+        encrypted::write_all(line, far, &preamble.encode()).map_err(|source| self.broken(source))?;
+        let mut answer = [0];
+        match io::Read::read_exact(&mut self.timed(far), &mut answer) {
+            Ok(()) if answer[0] == ACCEPTED => Ok(()),
+            Ok(()) => Err(self.broken(Broken::Answer)),
+            Err(error) if handshake::is_timeout(&error) => {
+                Err(DialError::Handshake { target, source: HandshakeError::Timeout })
+            }
+            Err(_) => Err(DialError::Refused { target }),
+        }
+    }
+
+    fn timed<'a>(&self, socket: &'a Socket) -> Timed<'a> {
+        Timed { socket, deadline: Instant::now() + self.context.timeouts.handshake }
+    }
+
+    fn exchange(
+        &self,
+        joint: &Joint,
+        session: Option<Session>,
+        on_arrival: impl FnOnce() + Send,
+    ) -> Result<(), DialError> {
+        let outcome = if let Some(Session { outgoing, mut incoming, .. }) = session {
+            // The target is who it should be, so bytes may leave while its answer is on the way.
+            let receive = || {
+                answer(&mut self.timed(&joint.far), &mut incoming)?;
+                on_arrival();
+                socket::watch_idleness(&joint.far, &self.context.timeouts).map_err(Broken::Far)?;
+                joint.receive_encrypted(incoming)
+            };
+            joint.run(Here::Sends, || joint.send_encrypted(outgoing), receive)
+        } else {
+            on_arrival();
+            let mover = self.context.mover;
+            joint.run(Here::Sends, || joint.send_plain(mover), || joint.receive_plain(mover))
+        };
+        outcome.map_err(|broken| match broken {
+            Broken::Refused => DialError::Refused { target: self.target.address },
+            source => self.broken(source),
+        })
+    }
+
+    fn broken(&self, source: Broken) -> DialError {
+        DialError::Broken { target: self.target.address, source }
+    }
+}
+
+/// Waits for the target to say that the connection has arrived.
+fn answer(far: &mut Timed<'_>, incoming: &mut Incoming) -> Result<(), Broken> {
+    loop {
+        match incoming.open()? {
+            Some(Received::Data(range)) if incoming.plain(range.clone()) == [ACCEPTED] => return Ok(()),
+            Some(Received::Alert(ACCESS_DENIED)) => return Err(Broken::Refused),
+            Some(Received::Alert(alert)) => return Err(Broken::Alert(alert)),
+            Some(_) => return Err(Broken::Answer),
+            None => {}
+        }
+        match io::Read::read(far, incoming.room()) {
+            // A refusal may overtake the alert that announces it.
+            Ok(0) => return Err(Broken::Refused),
+            Ok(length) => incoming.received(length),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Err(Broken::Refused),
+            Err(error) if handshake::is_timeout(&error) => return Err(Broken::NoAnswer),
+            Err(error) => return Err(Broken::Far(error)),
+        }
+    }
+}
