@@ -87,9 +87,8 @@ fn subject(service: &str, namespace: &str) -> Subject {
     let name = format!("{service}.{namespace}.svc");
     Subject {
         common_name: name.clone(),
-        organisation: None,
         dns_names: vec![format!("{name}.cluster.local"), format!("{service}.{namespace}"), name],
-        addresses: Vec::new(),
+        ..Subject::default()
     }
 }
 
