@@ -71,10 +71,6 @@ impl Installation {
         self.show(name, ".status.nodeName")
     }
 
-    pub fn other_node(&self, node: &str) -> String {
-        NODES.into_iter().find(|other| *other != node).unwrap().to_owned()
-    }
-
     pub fn address(&self, name: &str) -> Option<String> {
         Some(self.show(name, ".status.interfaces[0].ipAddress")).filter(|address| !address.is_empty())
     }
@@ -133,6 +129,10 @@ impl Installation {
         ];
         looks.map(|look| String::from_utf8_lossy(&self.kubectl(look).stdout).into_owned()).join("\n")
     }
+}
+
+pub fn other_node(node: &str) -> &'static str {
+    NODES.into_iter().find(|other| *other != node).unwrap()
 }
 
 /// An instance on a node, without a machine that would start it again.

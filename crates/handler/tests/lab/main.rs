@@ -9,7 +9,7 @@ mod installation;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use installation::{Installation, instance};
+use installation::{Installation, instance, other_node};
 
 /// What a person who types `kubectl apply` waits, at most, for an emulated guest to answer.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -23,9 +23,7 @@ fn a_machine_answers_from_another_node_and_leaves_nothing() {
     lab.apply_file("examples/vm.yaml");
     let started = Instant::now();
     let address = lab.until("the instance has an address", PATIENCE, || lab.address("vm"));
-    lab.until("the guest answers", PATIENCE, || {
-        lab.echo(&lab.other_node(&lab.node_of("vm")), &address, "hello")
-    });
+    lab.until("the guest answers", PATIENCE, || lab.echo(other_node(&lab.node_of("vm")), &address, "hello"));
     let took = started.elapsed();
     println!("from apply to the answer: {took:?}");
     assert!(took < PATIENCE, "it took {took:?}");
@@ -90,9 +88,7 @@ impl Installation {
             if let Some(found) = look() {
                 return found;
             }
-            if Instant::now() > end {
-                panic!("did not come to pass within {within:?}: {what}\n{}", self.describe());
-            }
+            assert!(Instant::now() < end, "not within {within:?}: {what}\n{}", self.describe());
             thread::sleep(Duration::from_millis(100));
         }
     }
