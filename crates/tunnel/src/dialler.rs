@@ -32,7 +32,7 @@ use crate::pump::plain::Mover;
 use crate::pump::{Here, Joint, STACK, encrypted};
 use crate::record::{ACCESS_DENIED, Incoming, Received};
 use crate::route::Route;
-use crate::socket::{self, Unreached};
+use crate::socket::{self, Home, Unreached};
 use crate::token::Token;
 
 /// Where a channel leads: the listener of the other node.
@@ -51,7 +51,7 @@ pub struct Dialler(Arc<Context>);
 
 #[derive(Debug)]
 struct Context {
-    source: IpAddr,
+    source: Home,
     credentials: Credentials,
     timeouts: Timeouts,
     mover: Mover,
@@ -64,7 +64,7 @@ impl Dialler {
     }
 
     pub fn new_with(source: IpAddr, credentials: Credentials, timeouts: Timeouts, mover: Mover) -> Self {
-        Self(Arc::new(Context { source, credentials, timeouts, mover }))
+        Self(Arc::new(Context { source: Home::new(source), credentials, timeouts, mover }))
     }
 
     /// Listens on a unix socket, and carries every connection to it to the target. The file is made anew, for its owner only.
@@ -209,7 +209,7 @@ impl Shared {
         let Context { source, credentials, timeouts, .. } = &*self.context;
         let target = self.target.address;
         let mode = credentials.mode();
-        let far = socket::dial(*source, target, timeouts).map_err(|unreached| match unreached {
+        let far = socket::dial(source, target, timeouts).map_err(|unreached| match unreached {
             Unreached::Source(error) => DialError::Source(error),
             Unreached::Target(source) => DialError::Connect { target, source },
         })?;
