@@ -27,6 +27,7 @@ impl Joint {
             }
             write_all(line, far, outgoing.seal(length)?)?;
             self.sent(length);
+            outgoing.grow_if_filled_by(length);
             if let Some(renewal) = outgoing.renew_key()? {
                 write_all(line, far, renewal)?;
             }
