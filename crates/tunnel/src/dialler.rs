@@ -269,7 +269,10 @@ impl Shared {
             // The target is who it should be, so bytes may leave while its answer is on the way.
             let receive = || {
                 answer(&mut self.timed(&joint.far), &mut incoming)?;
+                // What came with the answer goes first: it takes a while to start the thread that accepts next.
+                let handed_on = joint.hand_on(&mut incoming);
                 on_arrival();
+                handed_on?;
                 socket::watch_idleness(&joint.far, &self.context.timeouts).map_err(Broken::Far)?;
                 joint.receive_encrypted(incoming)
             };

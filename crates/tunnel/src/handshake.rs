@@ -28,6 +28,8 @@ pub(crate) struct Session {
     pub(crate) outgoing: Outgoing,
     pub(crate) incoming: Incoming,
     pub(crate) certificate: CertificateDer<'static>,
+    /// What is still to be sent, together with whatever comes next: nobody waits for it.
+    pub(crate) unsent: Vec<u8>,
     /// Whether an earlier session went on. Nobody has looked at the certificate's dates then: reading the member from it does.
     pub(crate) resumed: bool,
 }
@@ -45,6 +47,9 @@ impl Timed<'_> {
     }
 
     fn send(&self, bytes: &[u8]) -> Result<(), HandshakeError> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
         let sent = self.remaining().and_then(|remaining| {
             self.socket.set_write_timeout(Some(remaining))?;
             let mut socket = self.socket;
@@ -78,10 +83,10 @@ pub(crate) fn accept(
     received: Vec<u8>,
 ) -> Result<Session, HandshakeError> {
     let mut connection = UnbufferedServerConnection::new(config).map_err(HandshakeError::Tls)?;
-    let behind = drive(&mut *connection, socket, received)?;
+    let ends = drive(&mut *connection, socket, received)?;
     let peer = Peer::of(&connection)?;
     let (secrets, keys) = connection.dangerous_into_kernel_connection().map_err(HandshakeError::Tls)?;
-    session(secrets, Arc::new(Mutex::new(keys)), &behind, peer)
+    session(secrets, Arc::new(Mutex::new(keys)), ends, peer)
 }
 
 /// The dialling side.
@@ -91,10 +96,12 @@ pub(crate) fn connect(
     socket: &mut Timed<'_>,
 ) -> Result<Session, HandshakeError> {
     let mut connection = UnbufferedClientConnection::new(config, name).map_err(HandshakeError::Tls)?;
-    let behind = drive(&mut *connection, socket, Vec::new())?;
+    let mut ends = drive(&mut *connection, socket, Vec::new())?;
+    // The listening side waits for this to know who is there.
+    socket.send(&std::mem::take(&mut ends.unsent))?;
     let peer = Peer::of(&connection)?;
     let (secrets, keys) = connection.dangerous_into_kernel_connection().map_err(HandshakeError::Tls)?;
-    session(secrets, Arc::new(Mutex::new(keys)), &behind, peer)
+    session(secrets, Arc::new(Mutex::new(keys)), ends, peer)
 }
 
 /// What the handshake found out about the other side.
@@ -117,13 +124,14 @@ impl Peer {
 fn session(
     secrets: ExtractedSecrets,
     keys: SharedKeys,
-    behind: &[u8],
+    Ends { behind, unsent }: Ends,
     Peer { certificate, resumed }: Peer,
 ) -> Result<Session, HandshakeError> {
     Ok(Session {
         outgoing: Outgoing::new(secrets.tx, Arc::clone(&keys)).map_err(HandshakeError::Keys)?,
-        incoming: Incoming::new(secrets.rx, keys, behind).map_err(HandshakeError::Keys)?,
+        incoming: Incoming::new(secrets.rx, keys, &behind).map_err(HandshakeError::Keys)?,
         certificate,
+        unsent,
         resumed,
     })
 }
@@ -157,12 +165,21 @@ enum Next {
     Failed(HandshakeError),
 }
 
-/// Runs the handshake to its end: what was received behind it.
+/// What a handshake leaves on the way.
+struct Ends {
+    /// Received behind it.
+    behind: Vec<u8>,
+    /// Its last words.
+    unsent: Vec<u8>,
+}
+
+/// Runs the handshake to its end. What is to be sent leaves when the other side must answer it, in one piece: every piece wakes
+/// someone there.
 fn drive<Side>(
     connection: &mut UnbufferedConnectionCommon<Side>,
     socket: &mut Timed<'_>,
     mut input: Vec<u8>,
-) -> Result<Vec<u8>, HandshakeError>
+) -> Result<Ends, HandshakeError>
 where
     UnbufferedConnectionCommon<Side>: Process<Side>,
 {
@@ -174,8 +191,6 @@ where
         let next = match state {
             Ok(ConnectionState::EncodeTlsData(message)) => encode(message, &mut output),
             Ok(ConnectionState::TransmitTlsData(transmit)) => {
-                socket.send(&output)?;
-                output.clear();
                 transmit.done();
                 Next::Go
             }
@@ -188,10 +203,12 @@ where
         shown -= discard;
         match next {
             Next::Go => {}
-            Next::MoreInput => shown += next_record(socket, &mut input, shown)?,
             // A server may send before it knows who is there. This one does not.
-            Next::Done if connection.is_handshaking() => shown += next_record(socket, &mut input, shown)?,
-            Next::Done => return Ok(input),
+            Next::Done if !connection.is_handshaking() => return Ok(Ends { behind: input, unsent: output }),
+            Next::Done | Next::MoreInput => {
+                socket.send(&std::mem::take(&mut output))?;
+                shown += next_record(socket, &mut input, shown)?;
+            }
             Next::Failed(error) => {
                 say_why(connection, socket, &mut input[..shown]);
                 return Err(error);
@@ -278,6 +295,7 @@ mod tests {
         let deadline = Instant::now() + Duration::from_secs(20);
         let serving = thread::spawn(move || {
             let mut session = accept(server, &mut Timed { socket: &there, deadline }, Vec::new()).unwrap();
+            (&there).write_all(&session.unsent).unwrap();
             (&there).write_all(session.outgoing.data(b"word").unwrap()).unwrap();
             session.resumed
         });

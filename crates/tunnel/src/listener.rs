@@ -279,10 +279,11 @@ impl Caller<'_> {
             .try_for_each(|socket| socket::watch_idleness(socket, &self.context.timeouts));
         let answered = watched.map_err(crate::error::Broken::Far);
         let outcome = match session {
-            Some(Session { mut outgoing, incoming, resumed, .. }) => answered
+            Some(Session { mut outgoing, incoming, unsent: mut answer, resumed, .. }) => answered
                 .inspect(|()| tracing::debug!(%route, peer = %self.peer, resumed, "a tunnel connection was let in"))
-                .and_then(|()| encrypted::write_all(&joint.line, &joint.far, outgoing.data(&[ACCEPTED])?))
                 .and_then(|()| {
+                    answer.extend(outgoing.data(&[ACCEPTED])?);
+                    encrypted::write_all(&joint.line, &joint.far, &answer)?;
                     joint.run(Here::Receives, || joint.send_encrypted(outgoing), || joint.receive_encrypted(incoming))
                 }),
             None => answered

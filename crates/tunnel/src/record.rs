@@ -260,6 +260,8 @@ pub(crate) struct Incoming {
     bytes: Vec<u8>,
     /// What was received and not opened yet.
     pending: Range<usize>,
+    /// Whether the other side has said that nothing follows.
+    closed: bool,
 }
 
 impl Incoming {
@@ -271,7 +273,7 @@ impl Incoming {
     ) -> Result<Self, RecordError> {
         let mut bytes = received.to_vec();
         bytes.resize(received.len().max(LONGEST), 0);
-        Ok(Self { cipher: Cipher::new(secrets)?, keys, bytes, pending: 0..received.len() })
+        Ok(Self { cipher: Cipher::new(secrets)?, keys, bytes, pending: 0..received.len(), closed: false })
     }
 
     /// Where to receive into. What was handed out before is overwritten: it must have been used.
@@ -292,7 +294,7 @@ impl Incoming {
 
     /// Opens the next record, if all of it is there.
     pub(crate) fn open(&mut self) -> Result<Option<Received>, RecordError> {
-        loop {
+        while !self.closed {
             let pending = &mut self.bytes[self.pending.clone()];
             let Some(length) = whole_record(pending)? else {
                 return Ok(None);
@@ -306,7 +308,7 @@ impl Incoming {
             match (kind, &self.bytes[start..start + plain]) {
                 (DATA, []) => {}
                 (DATA, _) => return Ok(Some(Received::Data(start..start + plain))),
-                (ALERT, [_, CLOSE_NOTIFY]) => return Ok(Some(Received::Closed)),
+                (ALERT, [_, CLOSE_NOTIFY]) => self.closed = true,
                 (ALERT, [_, alert]) => return Ok(Some(Received::Alert(*alert))),
                 (HANDSHAKE, messages) => {
                     if let Some(next) = after_handshake(messages, &self.keys)? {
@@ -316,6 +318,7 @@ impl Incoming {
                 _ => return Err(RecordError::Kind),
             }
         }
+        Ok(Some(Received::Closed))
     }
 
     pub(crate) fn plain(&self, range: Range<usize>) -> &[u8] {

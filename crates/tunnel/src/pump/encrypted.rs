@@ -46,7 +46,7 @@ impl Joint {
     }
 
     /// Writes all that can be opened; says whether it was the last.
-    fn hand_on(&self, incoming: &mut Incoming) -> Result<bool, Broken> {
+    pub(crate) fn hand_on(&self, incoming: &mut Incoming) -> Result<bool, Broken> {
         let mut pieces: [Range<usize>; PIECES] = [const { 0..0 }; PIECES];
         let mut count = 0;
         loop {
