@@ -53,9 +53,15 @@ struct Options {
     /// How long to wait for a quiet machine before each measurement
     #[arg(long, default_value_t = 20, value_name = "SECONDS")]
     patience: u64,
-    /// Leave out latencies
-    #[arg(long)]
-    throughput_only: bool,
+    /// Measure only this
+    #[arg(long, value_enum)]
+    measure: Option<Measure>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Measure {
+    Throughput,
+    Latency,
 }
 
 #[derive(Subcommand)]
@@ -83,7 +89,8 @@ fn start(mut options: Options) -> Result<bool> {
         return runtime.block_on(relay::run(relay)).map(|()| true);
     }
     let stage = runtime.block_on(Stage::new())?;
-    drop(runtime);
+    stage.strike_when_interrupted(&runtime)?;
+    // On the main thread, to which the relays' lives are tied.
     run(&options, &stage)
 }
 
@@ -141,40 +148,59 @@ struct Bench<'a> {
 impl Bench<'_> {
     fn measure(&mut self, contender: Contender) -> Result<()> {
         let pair = Pair::start(self.stage, contender)?;
-        let quick = self.options.quick;
-        let bytes: u64 = if quick { 256 << 20 } else { 2 << 30 };
         let path = Path::new(self.stage, &self.far, contender);
         // The first connection of a process pays for things that no later one does.
         path.bulk(1, 64 << 20)?;
-        let mut said = Vec::new();
+        let wanted = |measure| self.options.measure.is_none_or(|only| only == measure);
+        let mut measured = Vec::new();
+        if wanted(Measure::Throughput) {
+            measured.extend(self.throughput(contender, &pair, &path)?);
+        }
+        if wanted(Measure::Latency) {
+            measured.extend(self.latency(&pair, &path)?);
+        }
+        let said: Vec<String> = measured
+            .iter()
+            .map(|(figure, value, _)| format!("{} {}", figure.short(), report::number(*value)))
+            .collect();
+        eprintln!("{:<16}{}", contender.name(), said.join("  "));
+        for (figure, value, foreign) in measured {
+            self.report.record(contender, figure, value, foreign);
+        }
+        Ok(())
+    }
+
+    fn throughput(
+        &self,
+        contender: Contender,
+        pair: &Pair,
+        path: &Path<'_>,
+    ) -> Result<Vec<(Figure, f64, f64)>> {
+        let bytes: u64 = if self.options.quick { 256 << 20 } else { 2 << 30 };
         let rows =
             [(1, Figure::Throughput1, Figure::Processor1), (4, Figure::Throughput4, Figure::Processor4)];
+        let mut measured = Vec::new();
         for (streams, throughput, processor) in rows {
-            let (time, used) = self.quietly(&pair, || path.bulk(streams, bytes))?;
-            let rate = mebibytes(bytes) / time.as_secs_f64();
-            let cost = used.relays / (mebibytes(bytes) / 1024.0);
-            let mut figures = vec![(throughput, rate)];
+            let (time, used) = self.quietly(pair, || path.bulk(streams, bytes))?;
+            measured.push((throughput, mebibytes(bytes) / time.as_secs_f64(), used.foreign));
             if contender != Contender::Direct {
-                figures.push((processor, cost));
+                measured.push((processor, used.relays / (mebibytes(bytes) / 1024.0), used.foreign));
             }
-            self.report.record(contender, &figures, used.foreign);
-            said.push(format!("{rate:.0} MiB/s {cost:.2} s/GiB"));
         }
-        if !self.options.throughput_only {
-            let opens = if quick { 20 } else { 300 };
-            let (mut opened, used) = self.quietly(&pair, || path.opens(opens))?;
-            let [p50, p99] = percentiles(&mut opened);
-            self.report.record(contender, &[(Figure::OpenP50, p50), (Figure::OpenP99, p99)], used.foreign);
-            said.push(format!("open {p50:.0} µs"));
-            let time = Duration::from_millis(if quick { 300 } else { 2000 });
-            let ((mut pages, rate), used) = self.quietly(&pair, || path.pages_beside_a_stream(time))?;
-            let [p50, p99] = percentiles(&mut pages);
-            let figures = [(Figure::PageP50, p50), (Figure::PageP99, p99), (Figure::PageStream, rate)];
-            self.report.record(contender, &figures, used.foreign);
-            said.push(format!("page {p50:.0}/{p99:.0} µs"));
-        }
-        eprintln!("{:<16}{}", contender.name(), said.join("  "));
-        Ok(())
+        Ok(measured)
+    }
+
+    fn latency(&self, pair: &Pair, path: &Path<'_>) -> Result<Vec<(Figure, f64, f64)>> {
+        let quick = self.options.quick;
+        let (mut opened, used) = self.quietly(pair, || path.opens(if quick { 20 } else { 300 }))?;
+        let [p50, p99] = percentiles(&mut opened);
+        let mut measured = vec![(Figure::OpenP50, p50, used.foreign), (Figure::OpenP99, p99, used.foreign)];
+        let time = Duration::from_millis(if quick { 300 } else { 2000 });
+        let ((mut pages, rate), used) = self.quietly(pair, || path.pages_beside_a_stream(time))?;
+        let [p50, p99] = percentiles(&mut pages);
+        let figures = [(Figure::PageP50, p50), (Figure::PageP99, p99), (Figure::PageStream, rate)];
+        measured.extend(figures.map(|(figure, value)| (figure, value, used.foreign)));
+        Ok(measured)
     }
 
     /// Measures, again if others took too much of the machine: what came of the quietest attempt.

@@ -38,6 +38,19 @@ impl Figure {
         Self::PageStream,
     ];
 
+    /// For a line of progress.
+    pub fn short(self) -> &'static str {
+        match self {
+            Self::Throughput1 => "MiB/s",
+            Self::Throughput4 => "4×MiB/s",
+            Self::Processor1 | Self::Processor4 => "s/GiB",
+            Self::OpenP50 => "open µs",
+            Self::PageP50 => "page µs",
+            Self::OpenP99 | Self::PageP99 => "p99",
+            Self::PageStream => "beside MiB/s",
+        }
+    }
+
     pub fn title(self) -> &'static str {
         match self {
             Self::Throughput1 => "1 stream, MiB/s",
@@ -131,11 +144,9 @@ struct Judgement {
 }
 
 impl Report {
-    pub fn record(&mut self, contender: Contender, figures: &[(Figure, f64)], foreign: f64) {
+    pub fn record(&mut self, contender: Contender, figure: Figure, value: f64, foreign: f64) {
         self.foreign.push(foreign);
-        for (figure, value) in figures {
-            self.values.entry(*figure).or_default().entry(contender).or_default().push(*value);
-        }
+        self.values.entry(figure).or_default().entry(contender).or_default().push(value);
     }
 
     fn summary(&self, figure: Figure, contender: Contender) -> Option<Summary> {
@@ -237,7 +248,7 @@ impl Report {
 }
 
 /// With about three digits that mean something.
-fn number(value: f64) -> String {
+pub fn number(value: f64) -> String {
     match value {
         100.0.. => format!("{value:.0}"),
         10.0.. => format!("{value:.1}"),
@@ -253,13 +264,13 @@ mod tests {
     fn a_goal_is_missed_by_the_median_of_the_rounds_and_a_missing_contender_misses_nothing() {
         let mut report = Report::default();
         for (ours, go) in [(900.0, 400.0), (300.0, 400.0), (840.0, 400.0)] {
-            report.record(Contender::GodwitTls, &[(Figure::Throughput1, ours)], 0.0);
-            report.record(Contender::GoTls, &[(Figure::Throughput1, go)], 0.0);
+            report.record(Contender::GodwitTls, Figure::Throughput1, ours, 0.0);
+            report.record(Contender::GoTls, Figure::Throughput1, go, 0.0);
         }
         assert!(report.misses().is_empty(), "{:?}", report.misses());
         for _ in 0..3 {
-            report.record(Contender::GodwitTls, &[(Figure::Processor4, 3.0)], 0.0);
-            report.record(Contender::GoTls, &[(Figure::Processor4, 4.0)], 0.0);
+            report.record(Contender::GodwitTls, Figure::Processor4, 3.0, 0.0);
+            report.record(Contender::GoTls, Figure::Processor4, 4.0, 0.0);
         }
         let missed = ["4 streams, relay CPU s/GiB: godwit-tls is 0.75 of go-tls, to be at most 0.55"];
         assert_eq!(report.misses(), missed);

@@ -8,6 +8,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use identity::{Authority, Member, Subject};
 use net::{Address, Handle, Namespace, Namespaces, NewLink, Peer};
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{SignalKind, signal};
 
 pub const SOURCE: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 51, 100, 1));
 pub const TARGET: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 51, 100, 2));
@@ -70,6 +72,27 @@ impl Stage {
         Ok(())
     }
 
+    /// Takes everything down and ends this process when someone interrupts it. The relays end with it.
+    pub fn strike_when_interrupted(&self, runtime: &Runtime) -> Result<()> {
+        let _guard = runtime.enter();
+        let (mut interrupt, mut terminate, mut hangup) = (
+            signal(SignalKind::interrupt())?,
+            signal(SignalKind::terminate())?,
+            signal(SignalKind::hangup())?,
+        );
+        let (namespaces, directory) = (self.namespaces.clone(), self.directory.path().to_owned());
+        runtime.spawn(async move {
+            tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {}, _ = hangup.recv() => {} }
+            strike(&namespaces);
+            if let Err(error) = std::fs::remove_dir_all(&directory) {
+                eprintln!("{} is left: {error}", directory.display());
+            }
+            eprintln!("bench-tunnel: interrupted");
+            std::process::exit(1);
+        });
+        Ok(())
+    }
+
     /// Starts a process in a namespace. It ends when its guard is dropped, or when this process does.
     pub fn start(&self, namespace: &Namespace, command: &[&str]) -> Result<Process> {
         let log = std::fs::File::create(self.path(&format!("{}.log", namespace.name())))?;
@@ -89,9 +112,13 @@ impl Stage {
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        if let Err(error) = self.namespaces.delete_all() {
-            eprintln!("a namespace is left: {error}");
-        }
+        strike(&self.namespaces);
+    }
+}
+
+fn strike(namespaces: &Namespaces) {
+    if let Err(error) = namespaces.delete_all() {
+        eprintln!("a namespace is left: {error}");
     }
 }
 

@@ -17,7 +17,7 @@ mod member;
 
 pub use file::write_private;
 pub use kubeconfig::kubeconfig;
-pub use member::{Member, MemberError, is_current};
+pub use member::{Member, MemberError};
 
 /// Clocks differ: a certificate is valid from a little before it was made.
 const SKEW: Duration = Duration::from_mins(5);

@@ -29,6 +29,8 @@ pub enum MemberError {
     Form { value: String },
     #[error("the certificate cannot be read")]
     Certificate,
+    #[error("the certificate is not current")]
+    NotCurrent,
     #[error("the certificate names no member of a cluster")]
     Missing,
     #[error("the certificate names more than one member of a cluster")]
@@ -45,9 +47,12 @@ impl Member {
         Ok(Self { cluster: cluster.to_owned(), component: component.to_owned(), node: node.to_owned() })
     }
 
-    /// The member that a certificate (DER) names.
+    /// The member that a certificate (DER) names. One whose time is over, or has not come, names nobody.
     pub fn of_certificate(der: &[u8]) -> Result<Self, MemberError> {
         let (_, certificate) = X509Certificate::from_der(der).map_err(|_| MemberError::Certificate)?;
+        if !certificate.validity().is_valid() {
+            return Err(MemberError::NotCurrent);
+        }
         let names = certificate.subject_alternative_name().map_err(|_| MemberError::Certificate)?;
         let mut uris =
             names.iter().flat_map(|names| &names.value.general_names).filter_map(|name| match name {
@@ -72,11 +77,6 @@ impl Member {
     pub fn node(&self) -> &str {
         &self.node
     }
-}
-
-/// Whether now is within the dates of a certificate (DER).
-pub fn is_current(der: &[u8]) -> bool {
-    X509Certificate::from_der(der).is_ok_and(|(_, certificate)| certificate.validity().is_valid())
 }
 
 impl fmt::Display for Member {
@@ -146,17 +146,18 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_is_current_within_its_dates_only() {
+    fn a_certificate_names_a_member_within_its_dates_only() {
         let dated = |from, to| {
             let mut params = rcgen::CertificateParams::default();
+            params.subject_alt_names = vec![rcgen::SanType::URI("godwit://a/b/c".try_into().unwrap())];
             (params.not_before, params.not_after) =
                 (rcgen::date_time_ymd(from, 1, 1), rcgen::date_time_ymd(to, 1, 1));
-            params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap().der().to_vec()
+            let certificate = params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap();
+            Member::of_certificate(certificate.der())
         };
-        assert!(is_current(&dated(2020, 2999)));
-        assert!(!is_current(&dated(2020, 2021)));
-        assert!(!is_current(&dated(2998, 2999)));
-        assert!(!is_current(b"nothing"));
+        assert!(dated(2020, 2999).is_ok());
+        assert_eq!(dated(2020, 2021), Err(MemberError::NotCurrent));
+        assert_eq!(dated(2998, 2999), Err(MemberError::NotCurrent));
     }
 
     #[test]

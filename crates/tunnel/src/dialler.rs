@@ -32,7 +32,7 @@ use crate::pump::plain::Mover;
 use crate::pump::{Here, Joint, STACK, encrypted};
 use crate::record::{ACCESS_DENIED, Incoming, Received};
 use crate::route::Route;
-use crate::socket::{self, Unreached};
+use crate::socket::{self, Home, Unreached};
 use crate::token::Token;
 
 /// Where a channel leads: the listener of the other node.
@@ -51,7 +51,7 @@ pub struct Dialler(Arc<Context>);
 
 #[derive(Debug)]
 struct Context {
-    source: IpAddr,
+    source: Home,
     credentials: Credentials,
     timeouts: Timeouts,
     mover: Mover,
@@ -64,7 +64,7 @@ impl Dialler {
     }
 
     pub fn new_with(source: IpAddr, credentials: Credentials, timeouts: Timeouts, mover: Mover) -> Self {
-        Self(Arc::new(Context { source, credentials, timeouts, mover }))
+        Self(Arc::new(Context { source: Home::new(source), credentials, timeouts, mover }))
     }
 
     /// Listens on a unix socket, and carries every connection to it to the target. The file is made anew, for its owner only.
@@ -209,7 +209,7 @@ impl Shared {
         let Context { source, credentials, timeouts, .. } = &*self.context;
         let target = self.target.address;
         let mode = credentials.mode();
-        let far = socket::dial(*source, target, timeouts).map_err(|unreached| match unreached {
+        let far = socket::dial(source, target, timeouts).map_err(|unreached| match unreached {
             Unreached::Source(error) => DialError::Source(error),
             Unreached::Target(source) => DialError::Connect { target, source },
         })?;
@@ -269,7 +269,10 @@ impl Shared {
             // The target is who it should be, so bytes may leave while its answer is on the way.
             let receive = || {
                 answer(&mut self.timed(&joint.far), &mut incoming)?;
+                // What came with the answer goes first: it takes a while to start the thread that accepts next.
+                let handed_on = joint.hand_on(&mut incoming);
                 on_arrival();
+                handed_on?;
                 socket::watch_idleness(&joint.far, &self.context.timeouts).map_err(Broken::Far)?;
                 joint.receive_encrypted(incoming)
             };

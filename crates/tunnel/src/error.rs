@@ -57,7 +57,7 @@ pub enum DialError {
         #[source]
         source: HandshakeError,
     },
-    #[error("the certificate of {target} does not say who it is")]
+    #[error("the certificate of {target} names nobody")]
     Unnamed {
         target: SocketAddr,
         #[source]
@@ -87,8 +87,6 @@ pub enum HandshakeError {
     Ended(#[source] io::Error),
     #[error("TLS")]
     Tls(#[source] rustls::Error),
-    #[error("the certificate of the other side is not current")]
-    Expired,
     #[error("the other side speaks another protocol")]
     Protocol,
     #[error("the other side did something that this protocol does not have")]

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use identity::Member;
+use identity::{Member, MemberError};
 use socket2::Socket;
 use tokio_rustls::rustls;
 use tokio_rustls::rustls::server::ServerConfig;
@@ -232,7 +232,7 @@ impl Caller<'_> {
         let mut session = session.map_err(|error| refused_handshake(&error).on(&route))?;
         let member = Member::of_certificate(&session.certificate);
         let admitted = member
-            .map_err(|error| Refused::new(Refusal::UnnamedCertificate, &error))
+            .map_err(|error| refused_member(&error))
             .and_then(|member| Ok(self.context.authorise.authorise(&Proof::Certificate(&member), &route)?));
         match admitted {
             Ok(destination) => Ok(Admitted { route, session: Some(session), destination }),
@@ -279,10 +279,11 @@ impl Caller<'_> {
             .try_for_each(|socket| socket::watch_idleness(socket, &self.context.timeouts));
         let answered = watched.map_err(crate::error::Broken::Far);
         let outcome = match session {
-            Some(Session { mut outgoing, incoming, resumed, .. }) => answered
+            Some(Session { mut outgoing, incoming, unsent: mut answer, resumed, .. }) => answered
                 .inspect(|()| tracing::debug!(%route, peer = %self.peer, resumed, "a tunnel connection was let in"))
-                .and_then(|()| encrypted::write_all(&joint.line, &joint.far, outgoing.data(&[ACCEPTED])?))
                 .and_then(|()| {
+                    answer.extend(outgoing.data(&[ACCEPTED])?);
+                    encrypted::write_all(&joint.line, &joint.far, &answer)?;
                     joint.run(Here::Receives, || joint.send_encrypted(outgoing), || joint.receive_encrypted(incoming))
                 }),
             None => answered
@@ -318,12 +319,19 @@ fn refused_preamble(error: &PreambleError) -> Refused {
     Refused::new(reason, error)
 }
 
+fn refused_member(error: &MemberError) -> Refused {
+    let reason = match error {
+        MemberError::NotCurrent => Refusal::ExpiredCertificate,
+        _ => Refusal::UnnamedCertificate,
+    };
+    Refused::new(reason, error)
+}
+
 fn refused_handshake(error: &HandshakeError) -> Refused {
     let reason = match error {
         HandshakeError::Timeout => Refusal::Timeout,
         HandshakeError::Protocol => Refusal::Protocol,
         HandshakeError::Tls(rustls::Error::NoCertificatesPresented) => Refusal::NoCertificate,
-        HandshakeError::Expired => Refusal::ExpiredCertificate,
         HandshakeError::Tls(cause) if handshake::is_expired(cause) => Refusal::ExpiredCertificate,
         HandshakeError::Tls(rustls::Error::InvalidCertificate(_)) => Refusal::UntrustedCertificate,
         _ => Refusal::Handshake,

@@ -28,6 +28,8 @@ const TAG: usize = 16;
 const RECORD: usize = HEADER + PAYLOAD + 1 + TAG;
 /// What the other side may add to the plaintext at most.
 const EXPANSION: usize = 256;
+/// The longest record that may come.
+const LONGEST: usize = HEADER + PAYLOAD + EXPANSION;
 /// Records in one call of the kernel. Fewer cost more calls; more do not fit the cache between one call and the next.
 pub(crate) const BATCH: usize = 16;
 /// Records under one key. AES-GCM allows 2^24.5.
@@ -166,8 +168,8 @@ pub(crate) struct Outgoing {
     cipher: Cipher,
     keys: SharedKeys,
     key_life: u64,
-    /// Places for full records, one behind the other.
-    records: Box<[u8]>,
+    /// Places for full records, one behind the other: one of them, until a read fills it.
+    records: Vec<u8>,
 }
 
 impl Outgoing {
@@ -175,9 +177,7 @@ impl Outgoing {
         secrets: (u64, ConnectionTrafficSecrets),
         keys: SharedKeys,
     ) -> Result<Self, RecordError> {
-        // Pages that are never written to take no memory: most lines move bytes in one direction only.
-        let records = vec![0; BATCH * RECORD].into_boxed_slice();
-        Ok(Self { cipher: Cipher::new(secrets)?, keys, key_life: KEY_LIFE, records })
+        Ok(Self { cipher: Cipher::new(secrets)?, keys, key_life: KEY_LIFE, records: vec![0; RECORD] })
     }
 
     /// Where plaintext is to be read into, in this order.
@@ -217,6 +217,13 @@ impl Outgoing {
         self.small(ALERT, &[FATAL, alert])
     }
 
+    /// Makes room for more when all of it was used. Most lines move much in one direction only, and some in none.
+    pub(crate) fn grow_if_filled_by(&mut self, length: usize) {
+        if length == PAYLOAD && self.records.len() == RECORD {
+            self.records.resize(BATCH * RECORD, 0);
+        }
+    }
+
     /// Takes the next key when this one has sealed enough: what must be sent before anything else.
     pub(crate) fn renew_key(&mut self) -> Result<Option<&[u8]>, RecordError> {
         if self.cipher.sequence + (BATCH as u64) < self.key_life {
@@ -249,9 +256,12 @@ pub(crate) enum Received {
 pub(crate) struct Incoming {
     cipher: Cipher,
     keys: SharedKeys,
-    bytes: Box<[u8]>,
+    /// Room for one record of any kind, until it is filled once.
+    bytes: Vec<u8>,
     /// What was received and not opened yet.
     pending: Range<usize>,
+    /// Whether the other side has said that nothing follows.
+    closed: bool,
 }
 
 impl Incoming {
@@ -261,16 +271,20 @@ impl Incoming {
         keys: SharedKeys,
         received: &[u8],
     ) -> Result<Self, RecordError> {
-        let size = (BATCH + 1) * (HEADER + PAYLOAD + EXPANSION);
-        let mut bytes = vec![0; size].into_boxed_slice();
-        bytes.get_mut(..received.len()).ok_or(RecordError::Length)?.copy_from_slice(received);
-        Ok(Self { cipher: Cipher::new(secrets)?, keys, bytes, pending: 0..received.len() })
+        let mut bytes = received.to_vec();
+        bytes.resize(received.len().max(LONGEST), 0);
+        Ok(Self { cipher: Cipher::new(secrets)?, keys, bytes, pending: 0..received.len(), closed: false })
     }
 
     /// Where to receive into. What was handed out before is overwritten: it must have been used.
     pub(crate) fn room(&mut self) -> &mut [u8] {
+        let filled = self.pending.end == self.bytes.len();
         self.bytes.copy_within(self.pending.clone(), 0);
         self.pending = 0..self.pending.len();
+        // As for sending, most lines never need more.
+        if filled && self.bytes.len() < (BATCH + 1) * LONGEST {
+            self.bytes.resize((BATCH + 1) * LONGEST, 0);
+        }
         &mut self.bytes[self.pending.end..]
     }
 
@@ -280,7 +294,7 @@ impl Incoming {
 
     /// Opens the next record, if all of it is there.
     pub(crate) fn open(&mut self) -> Result<Option<Received>, RecordError> {
-        loop {
+        while !self.closed {
             let pending = &mut self.bytes[self.pending.clone()];
             let Some(length) = whole_record(pending)? else {
                 return Ok(None);
@@ -294,7 +308,7 @@ impl Incoming {
             match (kind, &self.bytes[start..start + plain]) {
                 (DATA, []) => {}
                 (DATA, _) => return Ok(Some(Received::Data(start..start + plain))),
-                (ALERT, [_, CLOSE_NOTIFY]) => return Ok(Some(Received::Closed)),
+                (ALERT, [_, CLOSE_NOTIFY]) => self.closed = true,
                 (ALERT, [_, alert]) => return Ok(Some(Received::Alert(*alert))),
                 (HANDSHAKE, messages) => {
                     if let Some(next) = after_handshake(messages, &self.keys)? {
@@ -304,6 +318,7 @@ impl Incoming {
                 _ => return Err(RecordError::Kind),
             }
         }
+        Ok(Some(Received::Closed))
     }
 
     pub(crate) fn plain(&self, range: Range<usize>) -> &[u8] {

@@ -17,7 +17,7 @@ use crate::line::Line;
 use crate::pump::plain::Mover;
 use crate::pump::{Here, Joint, encrypted};
 use crate::route::Route;
-use crate::socket::{self, Unreached};
+use crate::socket::{self, Home, Unreached};
 
 /// Where a relayed connection goes.
 #[derive(Debug, Clone)]
@@ -65,7 +65,7 @@ pub fn relay(
     let Some(Onward { source, target, counters }) = decide(&route) else {
         return Err(RelayError::Refused { route });
     };
-    let far = socket::dial(source, target, timeouts).map_err(|unreached| match unreached {
+    let far = socket::dial(&Home::new(source), target, timeouts).map_err(|unreached| match unreached {
         Unreached::Source(error) => RelayError::Source(error),
         Unreached::Target(source) => RelayError::Connect { target, source },
     })?;

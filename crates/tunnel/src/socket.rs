@@ -8,6 +8,8 @@ use std::io;
 use std::net::{IpAddr, Shutdown, SocketAddr};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::ifaddrs::getifaddrs;
@@ -21,10 +23,38 @@ use crate::error::Error;
 const UNIX_BUFFER: usize = 4 << 20;
 const BACKLOG: i32 = 1024;
 
-/// A TCP socket that can neither be reached nor send by another interface than the one that has `address`.
-fn tied_to(address: IpAddr) -> Result<Socket, Error> {
+/// How long it is believed that an address is where it was. Parallel connections are made within milliseconds, and asking the kernel
+/// for all interfaces takes longer on a node that has many.
+const BELIEVED: Duration = Duration::from_secs(1);
+
+/// An address of this node, and the interface that has it.
+#[derive(Debug)]
+pub(crate) struct Home {
+    address: IpAddr,
+    interface: Mutex<Option<(Instant, String)>>,
+}
+
+impl Home {
+    pub(crate) fn new(address: IpAddr) -> Self {
+        Self { address, interface: Mutex::default() }
+    }
+
+    fn interface(&self) -> Result<String, Error> {
+        let mut known = self.interface.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, interface)) = known.as_ref().filter(|(since, _)| since.elapsed() < BELIEVED) {
+            return Ok(interface.clone());
+        }
+        let interface = interface_of(self.address)?;
+        *known = Some((Instant::now(), interface.clone()));
+        Ok(interface)
+    }
+}
+
+/// A TCP socket that can neither be reached nor send by another interface than the one that has the address.
+fn tied_to(home: &Home) -> Result<Socket, Error> {
+    let address = home.address;
     let failed = |source| Error::Interfaces { address, source };
-    let interface = interface_of(address)?;
+    let interface = home.interface()?;
     let domain = Domain::for_address(SocketAddr::new(address, 0));
     let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP)).map_err(failed)?;
     socket.bind_device(Some(interface.as_bytes())).map_err(failed)?;
@@ -49,7 +79,7 @@ fn ip(address: &SockaddrStorage) -> Option<IpAddr> {
 }
 
 pub(crate) fn listen(address: SocketAddr) -> Result<Socket, Error> {
-    let socket = tied_to(address.ip())?;
+    let socket = tied_to(&Home::new(address.ip()))?;
     let listen = || {
         socket.set_reuse_address(true)?;
         socket.bind(&address.into())?;
@@ -65,10 +95,10 @@ pub(crate) enum Unreached {
     Target(io::Error),
 }
 
-pub(crate) fn dial(source: IpAddr, target: SocketAddr, timeouts: &Timeouts) -> Result<Socket, Unreached> {
-    let socket = tied_to(source).map_err(Unreached::Source)?;
+pub(crate) fn dial(home: &Home, target: SocketAddr, timeouts: &Timeouts) -> Result<Socket, Unreached> {
+    let socket = tied_to(home).map_err(Unreached::Source)?;
     let connect = || {
-        socket.bind(&SocketAddr::new(source, 0).into())?;
+        socket.bind(&SocketAddr::new(home.address, 0).into())?;
         prepare(&socket, timeouts)?;
         // The timeout of a send is the timeout of a connect, too: two calls less than to wait for it from outside.
         socket.set_write_timeout(Some(timeouts.dial))?;

@@ -27,6 +27,7 @@ impl Joint {
             }
             write_all(line, far, outgoing.seal(length)?)?;
             self.sent(length);
+            outgoing.grow_if_filled_by(length);
             if let Some(renewal) = outgoing.renew_key()? {
                 write_all(line, far, renewal)?;
             }
@@ -45,7 +46,7 @@ impl Joint {
     }
 
     /// Writes all that can be opened; says whether it was the last.
-    fn hand_on(&self, incoming: &mut Incoming) -> Result<bool, Broken> {
+    pub(crate) fn hand_on(&self, incoming: &mut Incoming) -> Result<bool, Broken> {
         let mut pieces: [Range<usize>; PIECES] = [const { 0..0 }; PIECES];
         let mut count = 0;
         loop {

@@ -49,6 +49,7 @@ fn wire(outgoing: &mut Outgoing, mut bytes: &[u8], batch: usize) -> Vec<u8> {
         wire.extend(outgoing.renew_key().unwrap().unwrap_or_default());
         let length = bytes.take(batch as u64).read_vectored(&mut outgoing.gaps()).unwrap();
         wire.extend(outgoing.seal(length).unwrap());
+        outgoing.grow_if_filled_by(length);
         bytes = &bytes[length..];
     }
     wire.extend(outgoing.close().unwrap());

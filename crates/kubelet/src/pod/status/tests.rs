@@ -119,7 +119,7 @@ fn a_running_container_says_since_when_and_what_was_before() {
     let last = main.last_state.unwrap().terminated.unwrap();
     assert_eq!((last.exit_code, last.message.as_deref()), (2, Some("last words")));
     assert_eq!((main.restart_count, main.ready, main.started), (1, true, Some(true)));
-    assert_eq!(main.container_id.as_deref(), Some("runc://u/main/1"));
+    assert_eq!(main.container_id.as_deref(), Some("runc://u_main_1"));
     assert_eq!(case.condition("Ready"), ("True".into(), String::new()));
     let status = case.status();
     assert_eq!((status.pod_ip.as_deref(), status.host_ip.as_deref()), (Some("10.0.0.7"), Some("192.0.2.1")));
