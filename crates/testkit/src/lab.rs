@@ -182,7 +182,8 @@ impl Drop for TestLab {
     }
 }
 
-fn kubectl() -> PathBuf {
+/// Where stock kubectl is, as `tools/setup` provides it.
+pub fn kubectl() -> PathBuf {
     if let Some(path) = std::env::var_os("GODWIT_KUBECTL") {
         return path.into();
     }

@@ -20,7 +20,7 @@ mod webhook;
 
 pub use self::flaky::Flaky;
 pub use self::http::{Http, Reply, Watch};
-pub use self::lab::{TestLab, Traces};
+pub use self::lab::{TestLab, Traces, kubectl};
 pub use self::leash::{Leash, Signal};
 pub use self::server::{Engine, Identity, Options, Server, eventually, program};
 pub use self::webhook::Webhook;

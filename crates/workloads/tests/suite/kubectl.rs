@@ -24,9 +24,7 @@ impl Kubectl {
     }
 
     async fn run(&self, arguments: &str, input: &str) -> Output {
-        let program = std::env::var_os("GODWIT_KUBECTL")
-            .expect("GODWIT_KUBECTL names kubectl: eval \"$(tools/setup --print-env)\"");
-        let mut child = Command::new(program)
+        let mut child = Command::new(testkit::kubectl())
             .args(arguments.split_whitespace())
             .env("KUBECONFIG", self.home.path().join("kubeconfig"))
             .env("HOME", self.home.path())
