@@ -210,7 +210,7 @@ where
                 shown += next_record(socket, &mut input, shown)?;
             }
             Next::Failed(error) => {
-                say_why(connection, socket);
+                say_why(connection, socket, &mut input[..shown]);
                 return Err(error);
             }
         }
@@ -252,13 +252,12 @@ fn next_record(socket: &mut Timed<'_>, input: &mut Vec<u8>, shown: usize) -> Res
 }
 
 /// Sends the alert that rustls made of a failure, so that the other side can say more than "it broke".
-fn say_why<Side>(connection: &mut UnbufferedConnectionCommon<Side>, socket: &mut Timed<'_>)
+fn say_why<Side>(connection: &mut UnbufferedConnectionCommon<Side>, socket: &mut Timed<'_>, input: &mut [u8])
 where
     UnbufferedConnectionCommon<Side>: Process<Side>,
 {
     let mut output = Vec::new();
-    // Without input: what broke it once would break it again, and rustls makes one alert only.
-    while let Ok(ConnectionState::EncodeTlsData(message)) = connection.process(&mut []).state {
+    while let Ok(ConnectionState::EncodeTlsData(message)) = connection.process(input).state {
         if matches!(encode(message, &mut output), Next::Failed(_)) {
             break;
         }
