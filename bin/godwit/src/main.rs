@@ -8,6 +8,7 @@ mod apiserver;
 mod controller;
 mod handler;
 mod lab;
+mod migrate;
 mod table;
 
 /// Live-migration networking for virtual machines on Kubernetes.
@@ -34,6 +35,7 @@ struct Cli {
 enum Command {
     Apiserver(apiserver::Arguments),
     Lab(lab::Arguments),
+    Migrate(migrate::Arguments),
     #[command(name = "virt-controller")]
     Controller(controller::Arguments),
     #[command(name = "virt-handler")]
@@ -56,6 +58,7 @@ fn main() -> ExitCode {
     let result = match cli.command {
         Command::Apiserver(arguments) => apiserver::run(arguments).map(|()| ExitCode::SUCCESS),
         Command::Lab(arguments) => lab::run(arguments),
+        Command::Migrate(arguments) => migrate::run(arguments),
         Command::Controller(arguments) => controller::run(arguments).map(|()| ExitCode::SUCCESS),
         Command::Handler(arguments) => handler::run(arguments).map(|()| ExitCode::SUCCESS),
         Command::Completion { shell } => {
