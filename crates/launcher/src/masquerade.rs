@@ -5,8 +5,8 @@
 //! ```
 //!
 //! Pure. What comes in at `eth0` for the pod's address goes to the guest, with its sender as it was: all of it, or the ports that the spec
-//! names. What the guest sends out has the pod's address. What the pod sends to its own loopback address goes to the guest as if from
-//! the gateway, so that a port-forward finds it. Nothing else is forwarded: a pod may have other vNICs, on networks of other people.
+//! names. What the guest sends out has the pod's address. What the pod sends to its own 127.0.0.1 goes to the guest as if from the
+//! gateway, so that a port-forward finds it; for ::1 the kernel does not take the answers back. Nothing else is forwarded: a pod may have other vNICs, on networks of other people.
 //!
 //! Invariant: all rules are in one table, which replaces itself whole, and `eth0` is only ever named, never changed.
 
@@ -20,6 +20,7 @@ use wire::{Dns, NameError, Vnic, VnicAddress, VnicName};
 
 use crate::plan::Masquerade;
 
+const LOOPBACK: Ipv4Addr = Ipv4Addr::LOCALHOST;
 /// The table of the rules.
 const TABLE: &str = "inet godwit";
 
@@ -96,20 +97,21 @@ fn nth(range: IpNet, number: u8) -> IpAddr {
 
 /// The rules, as one transaction of `nft`.
 pub fn rules(vnic: &Vnic, ports: &[(PortProtocol, u16)], pod: &PodInterface, bridge: &str) -> String {
-    let eth0 = interfaces::POD;
+    let (eth0, let_in) = (interfaces::POD, let_in(ports));
     let (mut inwards, mut local, mut outwards, mut through) = (vec![], vec![], vec![], vec![]);
     for address in &vnic.addresses {
         let guest = address.address.addr();
-        let (ip, loopback) = if guest.is_ipv4() { ("ip", "127.0.0.1") } else { ("ip6", "::1") };
-        for let_in in let_in(ports) {
-            for own in pod.addresses.iter().map(IpNet::addr).filter(|own| own.is_ipv4() == guest.is_ipv4()) {
-                inwards.push(format!("iifname \"{eth0}\" {ip} daddr {own} {let_in}dnat {ip} to {guest}"));
-            }
-            local.push(format!("{ip} daddr {loopback} {let_in}dnat {ip} to {guest}"));
+        let ip = if guest.is_ipv4() { "ip" } else { "ip6" };
+        for own in pod.addresses.iter().map(IpNet::addr).filter(|own| own.is_ipv4() == guest.is_ipv4()) {
+            let rule =
+                |ports: &String| format!("iifname \"{eth0}\" {ip} daddr {own} {ports}dnat {ip} to {guest}");
+            inwards.extend(let_in.iter().map(rule));
         }
         outwards.push(format!("oifname \"{eth0}\" {ip} saddr {guest} masquerade"));
-        if let Some(gateway) = address.gateway {
-            outwards.push(format!("oifname \"{bridge}\" {ip} saddr {loopback} snat {ip} to {gateway}"));
+        if let (true, Some(gateway)) = (guest.is_ipv4(), address.gateway) {
+            let rule = |ports: &String| format!("ip daddr {LOOPBACK} {ports}dnat ip to {guest}");
+            local.extend(let_in.iter().map(rule));
+            outwards.push(format!("oifname \"{bridge}\" ip saddr {LOOPBACK} snat ip to {gateway}"));
         }
         through.push(format!("iifname \"{bridge}\" oifname \"{eth0}\" {ip} saddr {guest} accept"));
     }
