@@ -59,7 +59,8 @@ impl Nodes {
             match parts {
                 // All at once: what a node has it keeps, and more is not given later.
                 Ok(parts) => {
-                    let change = json!({"spec": {"podCIDR": parts.first(), "podCIDRs": parts}});
+                    let texts: Vec<String> = parts.iter().map(IpNet::to_string).collect();
+                    let change = json!({"spec": {"podCIDR": texts.first(), "podCIDRs": texts}});
                     self.cluster.nodes.patch(node, change).await?;
                     taken.extend(parts);
                 }
