@@ -17,17 +17,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource as _, ResourceExt as _};
 use sha2::{Digest as _, Sha256};
 
-pub use networks::interface_name;
-
 /// Seconds that the pod has beyond the guest's own: the launcher gives back the networks after the guest is gone.
 const GRACE_BEYOND_GUEST: i64 = 15;
 
 /// What a launcher may do in its own namespaces, and why.
-const CAPABILITIES: [&str; 11] = [
+const CAPABILITIES: [&str; 10] = [
     "NET_ADMIN",        // bridges, taps and addresses of the pod's network namespace
     "NET_BIND_SERVICE", // dnsmasq: DHCP
     "NET_RAW",          // dnsmasq: asks whether an address is taken before it gives it away
-    "SYS_NICE",         // libvirt: priorities of vCPU threads
     "CHOWN",            // libvirt gives the disks to the hypervisor's user …
     "DAC_OVERRIDE",     // … reads what that user owns …
     "FOWNER",           // … and changes its modes

@@ -3,8 +3,8 @@
 //! Pure. A launcher names a vNIC; everything else about it comes from the instance's spec.
 
 use api::kubevirt::{Interface, VirtualMachineInstance};
+use api::names::interfaces;
 use kube::ResourceExt as _;
-use sha2::{Digest as _, Sha256};
 use wire::{InterfaceName, NameError, VnicName};
 
 /// A vNIC, and its interface in the pod.
@@ -99,7 +99,7 @@ pub fn planned(vmi: &VirtualMachineInstance, vnic: &VnicName) -> Result<Planned,
         return Err(PlanError::Default { instance: vmi.name_any(), vnic: vnic.clone() });
     }
     match multus {
-        Some(_) => named(vnic, &of_network(&interface.name), Maker::Node),
+        Some(_) => named(vnic, &interfaces::of_network(&interface.name), Maker::Node),
         None => on_pod_network(vnic, index),
     }
 }
@@ -121,13 +121,6 @@ fn unbridged(interface: &Interface) -> Option<&'static str> {
         ("a plugin", interface.binding.is_some()),
     ];
     bindings.into_iter().find(|(_, chosen)| *chosen).map(|(binding, _)| binding)
-}
-
-/// The interface of a secondary network, as KubeVirt names it: `pod` and eleven hexadecimal digits of the name's SHA-256.
-fn of_network(name: &str) -> String {
-    let digest = Sha256::digest(name);
-    let digits = digest.iter().take(6).fold(String::new(), |digits, byte| format!("{digits}{byte:02x}"));
-    format!("pod{}", &digits[..11])
 }
 
 #[cfg(test)]

@@ -60,7 +60,7 @@ fn options(
     Ok(kubelet::Options {
         name: node.name.clone(),
         client,
-        addresses: vec![address],
+        addresses: node.addresses(),
         labels: node.labels.clone(),
         taints: node.taints.iter().map(taint).collect(),
         capacity: capacity()?,

@@ -16,7 +16,7 @@ use kube::{Api, Client, ResourceExt as _};
 use workloads::PodNetwork;
 
 use crate::services::Services;
-use crate::topology::NODE_PREFIX;
+use crate::topology::{NODE_PREFIX, NODE_PREFIX_IPV6};
 use crate::{Error, Lab, access, pod_network};
 
 const MANAGER: &str = "godwit-lab";
@@ -56,8 +56,11 @@ pub async fn run(directory: &Path, name: &str, stop: impl Future<Output = ()>) -
         // An error means that the sender is gone, which is the end too.
         async move { drop(ended.changed().await) }
     };
-    let share = PodNetwork { range: cluster.pod_cidr.into(), node_prefix: NODE_PREFIX };
-    let controllers = workloads::Options { pod_network: Some(share), ..workloads::Options::default() };
+    let ipv4 = PodNetwork { range: cluster.pod_cidr.into(), node_prefix: NODE_PREFIX };
+    let ipv6 =
+        cluster.pod_cidr_ipv6.map(|range| PodNetwork { range: range.into(), node_prefix: NODE_PREFIX_IPV6 });
+    let pod_networks = std::iter::once(ipv4).chain(ipv6).collect();
+    let controllers = workloads::Options { pod_networks, ..workloads::Options::default() };
     let controllers = workloads::run(client.clone(), controllers, wait());
     let serve = async { tokio::join!(for_a_person.run(wait()), for_nodes.run(wait())) };
     let work = async {

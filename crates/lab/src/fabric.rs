@@ -2,7 +2,7 @@
 //!
 //! The fabric is also the machine that control planes run on: it has an address on every management network.
 
-use net::{Address, Handle, Namespace, NewLink, Peer, RateLimit, Sysctl};
+use net::{Address, DuplicateDetection, Handle, IpNet, Namespace, NewLink, Peer, RateLimit, Sysctl};
 
 use crate::Error;
 use crate::topology::{Network, Nic, Topology};
@@ -12,14 +12,31 @@ pub(crate) async fn build(topology: &Topology) -> Result<(), Error> {
     let namespace = Namespace::current()?;
     let handle = Handle::open(&namespace)?;
     handle.set_up("lo").await?;
-    namespace.set_sysctl(&Sysctl::ip_forward(), "1")?;
+    forward(&namespace, topology.networks.iter().flat_map(Network::addresses))?;
     for network in &topology.networks {
         handle.ensure_link(&NewLink::bridge(&network.name).mtu(network.mtu).up()).await?;
-        if let Some(address) = network.address {
-            handle.ensure_address(network.name.as_str(), Address::new(address)).await?;
+        for address in network.addresses() {
+            handle.ensure_address(network.name.as_str(), unique(address)).await?;
         }
     }
     Ok(())
+}
+
+/// Makes a router of a machine with these addresses.
+pub(crate) fn forward(
+    namespace: &Namespace,
+    mut addresses: impl Iterator<Item = IpNet>,
+) -> Result<(), Error> {
+    namespace.set_sysctl(&Sysctl::ip_forward(), "1")?;
+    if addresses.any(|address| matches!(address, IpNet::V6(_))) {
+        namespace.set_sysctl(&Sysctl::ipv6_forwarding(), "1")?;
+    }
+    Ok(())
+}
+
+/// The topology keeps addresses apart, so nobody has to be asked.
+fn unique(address: IpNet) -> Address {
+    Address::new(address).detection(DuplicateDetection::Skip)
 }
 
 /// Plugs one NIC of a node in: called inside the node, with the fabric's namespace in hand.
@@ -45,8 +62,8 @@ pub(crate) async fn plug(
         at_fabric.set_rate_limit(nic.port.as_str(), limit).await?;
         at_node.set_rate_limit(nic.name.as_str(), limit).await?;
     }
-    if let Some(address) = nic.address {
-        at_node.ensure_address(nic.name.as_str(), Address::new(address)).await?;
+    for address in nic.addresses() {
+        at_node.ensure_address(nic.name.as_str(), unique(address)).await?;
     }
     if let Some(bridge) = &nic.bridge {
         at_node.ensure_link(&NewLink::bridge(bridge).mtu(network.mtu).up()).await?;

@@ -167,11 +167,11 @@ async fn plug_in(topology: &Topology, node: &Node, fabric: &net::Namespace) -> R
     let own = net::Namespace::current()?;
     let handle = net::Handle::open(&own)?;
     handle.set_up("lo").await?;
-    own.set_sysctl(&net::Sysctl::ip_forward(), "1")?;
+    fabric::forward(&own, node.nics.iter().flat_map(crate::topology::Nic::addresses))?;
     for nic in &node.nics {
         let Some(network) = topology.network(&nic.network) else { continue };
         fabric::plug(fabric, &own, nic, network).await?;
-        if let Some(gateway) = network.address.filter(|_| nic.name == MANAGEMENT) {
+        for gateway in network.addresses().filter(|_| nic.name == MANAGEMENT) {
             handle.ensure_route(&net::Route::default_by(gateway.addr())).await?;
         }
     }

@@ -24,12 +24,9 @@ use crate::supervisor::Chain;
 const CONFIGURATION: &str = "/etc/cni/net.d/10-pods.conflist";
 const BRIDGE: &str = "cni0";
 
-/// What a node contributes.
+/// What a node contributes: of each version of IP, where its pods are, and by which address they are reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Share {
-    pods: IpNet,
-    by: IpAddr,
-}
+struct Share(Vec<(IpNet, IpAddr)>);
 
 /// Keeps the routes of this network namespace right, and the CNI configuration of the node `own`, if this is a node.
 pub(crate) async fn run(client: Client, own: Option<&str>, mtu: u32) -> Result<(), Error> {
@@ -79,10 +76,18 @@ pub(crate) async fn claim(client: &Client, name: &str, pods: Ipv4Net) -> Result<
 }
 
 fn share(node: &Node) -> Option<Share> {
-    let pods = node.spec.as_ref()?.pod_cidr.as_ref()?.parse().ok()?;
+    let spec = node.spec.as_ref()?;
+    let pods = spec.pod_cidrs.as_deref().filter(|list| !list.is_empty()).unwrap_or(spec.pod_cidr.as_slice());
     let addresses = node.status.as_ref()?.addresses.as_ref()?;
-    let internal = addresses.iter().find(|address| address.type_ == "InternalIP")?;
-    Some(Share { pods, by: internal.address.parse().ok()? })
+    let internal = addresses.iter().filter(|address| address.type_ == "InternalIP");
+    let internal: Vec<IpAddr> = internal.filter_map(|address| address.address.parse().ok()).collect();
+    let reached = pods.iter().filter_map(|range| {
+        let range: IpNet = range.parse().ok()?;
+        let by = internal.iter().find(|by| by.is_ipv4() == range.addr().is_ipv4())?;
+        Some((range, *by))
+    });
+    let reached: Vec<_> = reached.collect();
+    (!reached.is_empty()).then_some(Share(reached))
 }
 
 /// What cannot be done now is tried again with the next change of any node: heartbeats see to it that there is one.
@@ -98,7 +103,7 @@ async fn update(
             continue;
         }
         if own != Some(node.as_str())
-            && let Err(error) = handle.delete_route_if_exists(&Route::to(share.pods).gateway(share.by)).await
+            && let Err(error) = forget(handle, &share).await
         {
             tracing::warn!(node, error = %Chain(&error), "the route to the node's pods cannot be removed");
             continue;
@@ -109,14 +114,11 @@ async fn update(
         if shares.get(&node) == Some(&share) {
             continue;
         }
-        let done = if own == Some(node.as_str()) {
-            configure(share.pods, mtu)
-        } else {
-            handle.replace_route(&Route::to(share.pods).gateway(share.by)).await.map_err(Error::from)
-        };
+        let done =
+            if own == Some(node.as_str()) { configure(&share, mtu) } else { reach(handle, &share).await };
         match done {
             Ok(()) => {
-                tracing::info!(node, pods = %share.pods, by = %share.by, "pods are reached");
+                tracing::info!(node, share = ?share.0, "pods are reached");
                 shares.insert(node, share);
             }
             Err(error) => {
@@ -126,8 +128,23 @@ async fn update(
     }
 }
 
+async fn reach(handle: &Handle, share: &Share) -> Result<(), Error> {
+    for (pods, by) in &share.0 {
+        handle.replace_route(&Route::to(*pods).gateway(*by)).await?;
+    }
+    Ok(())
+}
+
+async fn forget(handle: &Handle, share: &Share) -> Result<(), Error> {
+    for (pods, by) in &share.0 {
+        handle.delete_route_if_exists(&Route::to(*pods).gateway(*by)).await?;
+    }
+    Ok(())
+}
+
 /// The default network of this node's pods, by the plugins that are everywhere.
-fn configure(pods: IpNet, mtu: u32) -> Result<(), Error> {
+fn configure(share: &Share, mtu: u32) -> Result<(), Error> {
+    let ranges: Vec<_> = share.0.iter().map(|(pods, _)| json!([{ "subnet": pods }])).collect();
     let configuration = json!({
         "cniVersion": "1.0.0",
         "name": "pods",
@@ -137,7 +154,7 @@ fn configure(pods: IpNet, mtu: u32) -> Result<(), Error> {
             "isDefaultGateway": true,
             "hairpinMode": true,
             "mtu": mtu,
-            "ipam": { "type": "host-local", "ranges": [[{ "subnet": pods }]] },
+            "ipam": { "type": "host-local", "ranges": ranges },
         }],
     });
     let path = Path::new(CONFIGURATION);

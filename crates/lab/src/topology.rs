@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use ipnet::{IpNet, Ipv4Net};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use net::MacAddress;
 use serde::{Deserialize, Serialize};
 use serde_saphyr::Spanned;
@@ -21,6 +21,8 @@ const API_PORT: u16 = 6443;
 
 /// The size of a node's share of its cluster's pod addresses.
 pub const NODE_PREFIX: u8 = 24;
+/// The same of IPv6.
+pub const NODE_PREFIX_IPV6: u8 = 64;
 
 /// A lab, with everything decided.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,6 +35,9 @@ pub struct Topology {
 pub struct Cluster {
     pub name: String,
     pub pod_cidr: Ipv4Net,
+    /// Pods have addresses of IPv6 as well.
+    #[serde(default)]
+    pub pod_cidr_ipv6: Option<Ipv6Net>,
     /// Where nodes reach the API server: the fabric's address on the management network.
     pub api_address: IpAddr,
     pub api_port: u16,
@@ -68,6 +73,9 @@ pub struct Nic {
     pub mac: String,
     /// Only on the management network: elsewhere a node is on the segment without an address, as a migration network wants it.
     pub address: Option<IpNet>,
+    /// The same of IPv6, where pods have it.
+    #[serde(default)]
+    pub address_ipv6: Option<Ipv6Net>,
     /// A bridge on the node that holds the NIC, for CNI configurations of type bridge.
     pub bridge: Option<String>,
 }
@@ -78,6 +86,9 @@ pub struct Network {
     pub name: String,
     /// The fabric's own address, on management networks.
     pub address: Option<IpNet>,
+    /// The same of IPv6, where pods have it.
+    #[serde(default)]
+    pub address_ipv6: Option<Ipv6Net>,
     pub mtu: u32,
     pub rate: Option<Rate>,
 }
@@ -136,10 +147,30 @@ impl Topology {
     }
 }
 
+impl Nic {
+    /// Of both versions.
+    pub fn addresses(&self) -> impl Iterator<Item = IpNet> {
+        self.address.into_iter().chain(self.address_ipv6.map(IpNet::V6))
+    }
+}
+
+impl Network {
+    /// The fabric's own, of both versions.
+    pub fn addresses(&self) -> impl Iterator<Item = IpNet> {
+        self.address.into_iter().chain(self.address_ipv6.map(IpNet::V6))
+    }
+}
+
 impl Node {
     /// The node's address on the management network.
     pub fn address(&self) -> Option<IpAddr> {
-        self.nics.iter().find(|nic| nic.name == MANAGEMENT)?.address.map(|address| address.addr())
+        self.addresses().into_iter().next()
+    }
+
+    /// All of them: that of IPv4 first.
+    pub fn addresses(&self) -> Vec<IpAddr> {
+        let nics = self.nics.iter().filter(|nic| nic.name == MANAGEMENT);
+        nics.flat_map(Nic::addresses).map(|address| address.addr()).collect()
     }
 }
 

@@ -103,7 +103,8 @@ async fn fill(view: &mut ClusterView, client: Client) -> Result<(), Error> {
     for node in &mut view.nodes {
         if let Some(found) = nodes.items.iter().find(|found| found.name_any() == node.name) {
             node.ready = is_ready(found);
-            node.pod_network = found.spec.as_ref().and_then(|spec| spec.pod_cidr.clone());
+            node.pod_network =
+                found.spec.as_ref().and_then(|spec| spec.pod_cidrs.as_ref()).map(|ranges| ranges.join(","));
         }
     }
     let pods = Api::<Pod>::all(client).list(&all).await.map_err(Error::api("listing pods"))?;

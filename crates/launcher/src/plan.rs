@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use api::kubevirt::{Cpu, Firmware, Interface, InterfaceModel, Machine, VirtualMachineInstance};
+use api::kubevirt::{Cpu, Firmware, Interface, InterfaceModel, Machine, PodNetwork, VirtualMachineInstance};
 use api::mac::MacAddress;
 use api::names::paths;
 use api::quantity::{self, QuantityError};
@@ -13,8 +13,10 @@ use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 use wire::{NameError, VnicName};
 
+mod binding;
 mod volumes;
 
+pub use binding::{Binding, Masquerade};
 pub(crate) use volumes::claim_file;
 pub use volumes::{Content, Disk, Settings, Source};
 
@@ -94,6 +96,7 @@ pub struct Kernel {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedVnic {
     pub name: VnicName,
+    pub binding: Binding,
     /// The user's, or the one that the VM's status remembers; none: the network decides.
     pub mac: Option<MacAddress>,
     pub model: InterfaceModel,
@@ -240,6 +243,7 @@ fn vnics(vmi: &VirtualMachineInstance, cpus: u32) -> Result<Vec<PlannedVnic>, Pl
         let name = vnic_name("spec.domain.devices.interfaces", Interface::DEFAULT_NAME)?;
         return Ok(vec![PlannedVnic {
             name,
+            binding: Binding::Bridge,
             mac,
             model: InterfaceModel::Virtio,
             boot_order: None,
@@ -249,7 +253,7 @@ fn vnics(vmi: &VirtualMachineInstance, cpus: u32) -> Result<Vec<PlannedVnic>, Pl
     let mut planned: Vec<PlannedVnic> = Vec::new();
     for (index, interface) in devices.interfaces.iter().enumerate() {
         let field = format!("spec.domain.devices.interfaces[{index}]");
-        check_binding(&field, interface)?;
+        let binding = binding::binding(&field, interface, pod_network(vmi, interface))?;
         let name = vnic_name(&format!("{field}.name"), &interface.name)?;
         if planned.iter().any(|other| other.name == name) {
             return Err(PlanError::field(format!("{field}.name"), format!("there are two called {name}")));
@@ -263,6 +267,7 @@ fn vnics(vmi: &VirtualMachineInstance, cpus: u32) -> Result<Vec<PlannedVnic>, Pl
             boot_order: interface.boot_order,
             queues: many.then_some(cpus),
             name,
+            binding,
             model,
         });
     }
@@ -273,19 +278,14 @@ fn vnic_name(field: &str, name: &str) -> Result<VnicName, PlanError> {
     name.parse().map_err(|cause: NameError| PlanError::field(field, cause))
 }
 
-/// Without a binding, a vNIC is bridged.
-fn check_binding(field: &str, interface: &Interface) -> Result<(), PlanError> {
-    let other = [
-        ("masquerade", interface.masquerade.is_some()),
-        ("passtBinding", interface.passt_binding.is_some()),
-        ("binding", interface.binding.is_some()),
-    ];
-    match other.into_iter().find(|(_, chosen)| *chosen) {
-        Some((binding, _)) => {
-            Err(PlanError::unsupported(format!("{field}.{binding}"), "a binding other than bridge"))
-        }
-        None => Ok(()),
-    }
+/// The pod network that a vNIC is plugged into, and its place in the spec.
+fn pod_network<'a>(
+    vmi: &'a VirtualMachineInstance,
+    interface: &Interface,
+) -> Option<(usize, &'a PodNetwork)> {
+    let networks = vmi.spec.networks.iter().enumerate();
+    let (index, network) = networks.into_iter().find(|(_, network)| network.name == interface.name)?;
+    network.pod.as_ref().map(|pod| (index, pod))
 }
 
 #[cfg(test)]

@@ -27,6 +27,7 @@ use crate::wiring::Wiring;
 mod clean;
 mod follow;
 mod prepare;
+mod vnics;
 
 use prepare::Made;
 

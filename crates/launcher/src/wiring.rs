@@ -1,15 +1,18 @@
-//! The interface that CNI made, from the pod into the guest's bridge, and back.
+//! A guest's bridge and the pod: the interface that CNI made goes into it and back; or the pod forwards between it and its own.
 //!
 //! In the network namespace of this process, which is the pod's. It touches the interface that it is given and that bridge, never
-//! the pod's own.
+//! the pod's own, which it only looks at.
 //!
 //! On the way back the interface gets its addresses again: plugins look at them when they detach it, to find the rules that they made
 //! for them.
 
+use api::names::interfaces;
 use net::{
     Address, Announcement, DuplicateDetection, Error, Handle, IpNet, MacAddress, Namespace, Sysctl, Teardown,
 };
 use wire::Vnic;
+
+use crate::masquerade::PodInterface;
 
 /// The pod's network, as the launcher changes it.
 #[derive(Clone, Debug)]
@@ -36,6 +39,26 @@ impl Wiring {
         Ok(Self { handle: Handle::open(&Namespace::current()?)? })
     }
 
+    /// The kernel, as we reach it.
+    pub fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// What the pod's own interface has.
+    pub async fn pod_interface(&self) -> Result<PodInterface, Error> {
+        let link = self.handle.link(interfaces::POD).await?;
+        let addresses = self.handle.addresses(interfaces::POD).await?;
+        Ok(PodInterface {
+            mac: link.mac.map(|mac| api::mac::MacAddress(mac.0)),
+            mtu: link.mtu,
+            addresses: addresses
+                .into_iter()
+                .filter(|address| !address.link_local)
+                .map(|address| address.network)
+                .collect(),
+        })
+    }
+
     /// The MTU of an interface.
     pub async fn mtu(&self, interface: &str) -> Result<u32, Error> {
         self.handle.link(interface).await.map(|link| link.mtu)
@@ -51,6 +74,28 @@ impl Wiring {
     /// Puts it back.
     pub fn restore(&self, forwarding: &Forwarding) -> Result<(), Error> {
         forwarding.0.iter().try_for_each(|(sysctl, value)| self.handle.namespace().set_sysctl(sysctl, value))
+    }
+
+    /// Makes the pod the guest's router: between this bridge and the pod's own network, and also for what the pod sends to its own
+    /// loopback address, if rules say that it is for the guest. Rules say what is let through.
+    pub fn forward(&self, bridge: &str, ipv6: bool) -> Result<(), Error> {
+        let namespace = self.handle.namespace();
+        namespace.set_sysctl(&Sysctl::at(&format!("ipv4/conf/{bridge}/route_localnet"))?, "1")?;
+        namespace.set_sysctl(&Sysctl::ip_forward(), "1")?;
+        if ipv6 { namespace.set_sysctl(&Sysctl::ipv6_forwarding(), "1") } else { Ok(()) }
+    }
+
+    /// Gives the bridge IPv6, which libvirt takes from it: an address of its own, and a link-local one. It believes no router, and
+    /// both addresses can be used at once, because nobody else has them.
+    pub async fn enable_ipv6(&self, bridge: &str, own: IpNet) -> Result<(), Error> {
+        let namespace = self.handle.namespace();
+        for (setting, value) in
+            [("accept_ra", "0"), ("autoconf", "0"), ("accept_dad", "0"), ("disable_ipv6", "0")]
+        {
+            namespace.set_sysctl(&Sysctl::at(&format!("ipv6/conf/{bridge}/{setting}"))?, value)?;
+        }
+        let address = Address::new(own).detection(DuplicateDetection::Skip);
+        self.handle.ensure_address(bridge, address).await.map(drop)
     }
 
     /// Moves the interface of a vNIC into the bridge. If it cannot be done, the interface is as it was.

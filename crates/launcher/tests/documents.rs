@@ -8,8 +8,9 @@ use std::path::Path;
 
 use api::kubevirt::VirtualMachineInstance;
 use launcher::domain::{self, DiskFacts, Facts, Places, VnicFacts};
-use launcher::network::{self, Guest};
-use launcher::plan::{Plan, plan};
+use launcher::masquerade::{self, PodInterface};
+use launcher::network::{self, Bridge, Guest};
+use launcher::plan::{Binding, Plan, plan};
 use wire::{Accelerator, Dns, Vnic, VnicAddress, VnicRoute};
 
 fn recorded(name: &str, document: &str) {
@@ -199,7 +200,13 @@ fn vnic(addresses: &[(&str, Option<&str>)], routes: &[(&str, Option<&str>)]) -> 
 }
 
 fn guest(hostname: &str) -> Guest<'_> {
-    Guest { index: 0, mac: api::mac::MacAddress([2, 0, 0, 0, 0, 1]), hostname, mtu: Some(1450) }
+    Guest {
+        index: 0,
+        mac: api::mac::MacAddress([2, 0, 0, 0, 0, 1]),
+        hostname,
+        mtu: Some(1450),
+        bridge: Bridge::Segment,
+    }
 }
 
 #[test]
@@ -212,8 +219,52 @@ fn networks() {
         ("network-no-default.xml", vnic(&own, &[("10.244.0.0/16", None)])),
         ("network-gateway-outside.xml", vnic(&[("10.9.0.5/32", Some("169.254.1.1"))], &[])),
         ("network-layer-2.xml", vnic(&[], &[])),
+        ("network-both.xml", vnic(&[own[0], ("2001:db8::5/64", Some("2001:db8::1"))], &[])),
+        ("network-ipv6.xml", vnic(&[("2001:db8::5/56", Some("2001:db8::1"))], &[("::/0", None)])),
     ] {
         recorded(name, &network::document(&vnic, guest("testvm")).unwrap());
+    }
+}
+
+/// The network of a masqueraded vNIC, and its rules.
+#[test]
+fn masquerades() {
+    let both = ["10.244.1.5/24", "fd00:10:244:1::5/64"];
+    for (name, addresses, pod, ports) in [
+        ("default", &both[..1], "{}", "[]"),
+        ("both", &both[..], "{}", "[]"),
+        (
+            "chosen",
+            &both[..],
+            "{ vmNetworkCIDR: 192.168.7.9/28, vmIPv6NetworkCIDR: 'fd77::/64' }",
+            "[{ port: 443 }, { port: 22, protocol: TCP, name: ssh }, { port: 53, protocol: UDP }]",
+        ),
+    ] {
+        let plan = planned(&format!(
+            "
+apiVersion: kubevirt.io/v1
+kind: VirtualMachineInstance
+metadata: {{ name: small }}
+spec:
+  domain:
+    memory: {{ guest: 64Mi }}
+    devices: {{ interfaces: [{{ name: default, masquerade: {{}}, ports: {ports} }}] }}
+  networks: [{{ name: default, pod: {pod} }}]
+"
+        ));
+        let Binding::Masquerade(masquerade) = &plan.vnics[0].binding else { panic!("{plan:?}") };
+        let pod = PodInterface {
+            mac: None,
+            mtu: 1450,
+            addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
+        };
+        let dns =
+            masquerade::dns("search svc.cluster.local\nnameserver 10.96.0.10\nnameserver fd00:10:96::a\n");
+        let vnic = masquerade::vnic(&plan.vnics[0].name, masquerade, &pod, dns).unwrap();
+        let guest = Guest { bridge: Bridge::Gateway, ..guest("testvm") };
+        recorded(&format!("masquerade-{name}.xml"), &network::document(&vnic, guest).unwrap());
+        let rules = masquerade::rules(&vnic, &masquerade.ports, &pod, "vbr0");
+        recorded(&format!("masquerade-{name}.nft"), &rules);
     }
 }
 

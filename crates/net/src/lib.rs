@@ -26,18 +26,22 @@
 
 mod address;
 mod announce;
+mod discovery;
 mod error;
 mod handle;
+mod icmpv6;
 mod link;
 mod mac;
 mod namespace;
 mod neighbour;
 mod rate;
 mod route;
+mod router;
 mod sysctl;
 
 pub use address::{Address, AddressState, DuplicateDetection, Readiness};
 pub use announce::Announcement;
+pub use discovery::{Discovery, Heard};
 pub use error::{Error, Refusal, Teardown};
 pub use handle::Handle;
 pub use ipnet::IpNet;
@@ -47,4 +51,5 @@ pub use namespace::{Namespace, NamespaceGuard, Namespaces};
 pub use neighbour::{Neighbour, NeighbourState};
 pub use rate::{RateLimit, Shaper};
 pub use route::Route;
+pub use router::RouterAdvertisement;
 pub use sysctl::Sysctl;

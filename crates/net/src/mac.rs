@@ -22,6 +22,13 @@ impl MacAddress {
     pub fn is_station(self) -> bool {
         self.0[0] & 1 == 0 && self.0 != [0; 6]
     }
+
+    /// The lower half of the IPv6 addresses that follow from it (EUI-64 as RFC 4291 changed it).
+    pub fn interface_id(self) -> u64 {
+        let (maker, number) = self.0.split_at(3);
+        let octets = [maker, &[0xff, 0xfe], number].concat();
+        octets.iter().fold(0_u64, |id, octet| id << 8 | u64::from(*octet)) ^ (0x02 << 56)
+    }
 }
 
 impl fmt::Display for MacAddress {
@@ -54,6 +61,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn an_interface_id_is_what_the_kernel_makes_of_it() {
+        let mac = MacAddress([0x52, 0x54, 0x00, 0x12, 0x34, 0x56]);
+        assert_eq!(mac.interface_id(), 0x5054_00ff_fe12_3456);
+    }
 
     proptest! {
         #[test]

@@ -42,15 +42,15 @@ use cluster::{Cluster, Controller, drive};
 /// How the controllers are set up.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The range from which every node gets a part for its pods; none: nodes bring their own, or need none.
-    pub pod_network: Option<PodNetwork>,
+    /// The ranges of each of which every node gets a part for its pods; none: nodes bring their own, or need none.
+    pub pod_networks: Vec<PodNetwork>,
     /// How long a node may be silent before it counts as lost.
     pub node_grace: Duration,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { pod_network: None, node_grace: Duration::from_secs(40) }
+        Self { pod_networks: Vec::new(), node_grace: Duration::from_secs(40) }
     }
 }
 

@@ -26,7 +26,7 @@ use health::{Leave, last_sign, leaves, silent_conditions};
 pub struct Nodes {
     cluster: Arc<Cluster>,
     herald: Herald,
-    network: Option<PodNetwork>,
+    networks: Vec<PodNetwork>,
     grace: SignedDuration,
     /// Nobody was heard before we listened: every node has its grace from here on.
     started: Timestamp,
@@ -39,28 +39,36 @@ impl Nodes {
         Self {
             herald: cluster.herald("node-controller"),
             cluster,
-            network: options.pod_network,
+            networks: options.pod_networks.clone(),
             grace: SignedDuration::try_from(options.node_grace).unwrap_or(SignedDuration::MAX),
             started: Timestamp::now(),
             missing: HashMap::new(),
         }
     }
 
-    /// Gives a part of the pod network to every node that has none.
+    /// Gives a part of each range of the pod network to every node that has none.
     async fn number(&self, nodes: &[Arc<Node>]) -> Result<(), Error> {
-        let Some(network) = self.network else { return Ok(()) };
-        let range = |node: &Node| node.spec.as_ref().and_then(|spec| spec.pod_cidr.clone());
-        let mut taken: Vec<IpNet> = nodes.iter().filter_map(|node| range(node)?.parse().ok()).collect();
-        for node in nodes.iter().filter(|node| range(node).is_none_or(|range| range.is_empty())) {
-            let Some(part) = ranges::free(network, &taken) else {
-                let note = format!("No part of {} is left for the pods of this node", network.range);
-                self.herald.warn(&**node, "CIDRNotAvailable", note).await;
-                continue;
-            };
-            let text = part.to_string();
-            let change = json!({"spec": {"podCIDR": text, "podCIDRs": [text]}});
-            self.cluster.nodes.patch(node, change).await?;
-            taken.push(part);
+        if self.networks.is_empty() {
+            return Ok(());
+        }
+        let mut taken: Vec<IpNet> = nodes.iter().flat_map(|node| ranges_of(node)).collect();
+        for node in nodes.iter().filter(|node| ranges_of(node).is_empty()) {
+            let parts: Result<Vec<IpNet>, IpNet> = (self.networks.iter())
+                .map(|network| ranges::free(*network, &taken).ok_or(network.range))
+                .collect();
+            match parts {
+                // All at once: what a node has it keeps, and more is not given later.
+                Ok(parts) => {
+                    let texts: Vec<String> = parts.iter().map(IpNet::to_string).collect();
+                    let change = json!({"spec": {"podCIDR": texts.first(), "podCIDRs": texts}});
+                    self.cluster.nodes.patch(node, change).await?;
+                    taken.extend(parts);
+                }
+                Err(range) => {
+                    let note = format!("No part of {range} is left for the pods of this node");
+                    self.herald.warn(&**node, "CIDRNotAvailable", note).await;
+                }
+            }
         }
         Ok(())
     }
@@ -177,6 +185,13 @@ impl Nodes {
         }
         Ok(())
     }
+}
+
+/// The parts of the pod network that a node has.
+fn ranges_of(node: &Node) -> Vec<IpNet> {
+    let Some(spec) = &node.spec else { return Vec::new() };
+    let all = spec.pod_cidrs.iter().flatten().chain(&spec.pod_cidr);
+    all.filter_map(|range| range.parse().ok()).collect()
 }
 
 fn is_silent(node: &Node) -> bool {

@@ -1,11 +1,11 @@
 //! The handler that a launcher sees: a CNI proxy that makes a veth as a plugin would, and the other end of `launcher.sock`.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use net::{Address, Handle, IpNet, NewLink, Peer};
+use net::{Address, DuplicateDetection, Handle, NewLink, Peer, Route, Sysctl};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::unix::OwnedWriteHalf;
@@ -17,6 +17,12 @@ use crate::sandbox::Pod;
 
 pub const GATEWAY: &str = "10.9.0.1";
 pub const ADDRESS: &str = "10.9.0.5";
+pub const GATEWAY_IPV6: &str = "fd09::1";
+pub const ADDRESS_IPV6: &str = "fd09::5";
+/// Addresses of the node beyond the gateway: whoever answers to them has a default route.
+pub const BEYOND: [&str; 2] = ["192.0.2.9", "2001:db8::9"];
+/// What the pod itself has, in tests that give it an interface.
+pub const POD: [&str; 2] = ["10.9.0.7", "fd09::7"];
 pub const MTU: u32 = 1400;
 
 /// The test as the handler of the pod's node.
@@ -35,7 +41,17 @@ impl Handler {
         let pod = Pod::start();
         let node = Handle::open(&pod.node.namespace).unwrap();
         node.ensure_link(&NewLink::bridge("cni0").up()).await.unwrap();
-        node.add_address("cni0", Address::new(format!("{GATEWAY}/24").parse().unwrap())).await.unwrap();
+        // A router answers to calls for routers.
+        pod.node.namespace.set_sysctl(&Sysctl::ipv6_forwarding(), "1").unwrap();
+        let [beyond, beyond_ipv6] = BEYOND;
+        for (link, address) in [
+            ("cni0", format!("{GATEWAY}/24")),
+            ("cni0", format!("{GATEWAY_IPV6}/64")),
+            ("lo", format!("{beyond}/32")),
+            ("lo", format!("{beyond_ipv6}/128")),
+        ] {
+            node.add_address(link, usable(&address)).await.unwrap();
+        }
         let asked = Arc::default();
         serve(&pod, Arc::clone(&asked));
         let (commands, status, refusals) = connect(&pod).await;
@@ -93,9 +109,53 @@ impl Handler {
         assert_eq!(&answer, b"hello");
     }
 
+    /// The guest opens a connection to the node, to an address that is not of its network; says from where it came.
+    pub fn reached_by_guest(&self, control: &str, beyond: &str) -> IpAddr {
+        let here = SocketAddr::new(beyond.parse().unwrap(), 0);
+        let listener = self.pod.node.namespace.run(|| TcpListener::bind(here)).unwrap().unwrap();
+        let to = listener.local_addr().unwrap().to_string();
+        let accepted = std::thread::spawn(move || listener.accept().map(|(_, from)| from.ip()));
+        let answer = self.control_at(control, &serde_json::json!({ "connect": { "to": to } }));
+        assert_eq!(answer["ok"], true, "{to}: {answer}");
+        accepted.join().unwrap().unwrap()
+    }
+
+    /// Gives the pod an interface of its own, as a plugin would before the launcher starts anything.
+    pub async fn give_pod_an_interface(&self) {
+        let inside = Handle::open(&self.pod.network.namespace).unwrap();
+        let node = Handle::open(&self.pod.node.namespace).unwrap();
+        let end = Peer::new("eth0").namespace(inside.namespace()).mtu(MTU).up();
+        node.create_link(&NewLink::veth("vethpod", end).master("cni0").mtu(MTU).up()).await.unwrap();
+        let [own, own_ipv6] = POD;
+        for address in [format!("{own}/24"), format!("{own_ipv6}/64")] {
+            inside.add_address("eth0", usable(&address)).await.unwrap();
+        }
+        for gateway in [GATEWAY, GATEWAY_IPV6] {
+            inside.ensure_route(&Route::default_by(gateway.parse().unwrap())).await.unwrap();
+        }
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while self.look("ip -6 address show dev eth0").contains("tentative") {
+            assert!(Instant::now() < deadline, "the interface is not ready within 10 s");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// What a tool says in the pod's network.
+    pub fn look(&self, command: &str) -> String {
+        let mut words = command.split_whitespace();
+        let mut tool = std::process::Command::new(words.next().unwrap());
+        let output = self.pod.network.namespace.run(|| tool.args(words).output()).unwrap().unwrap();
+        assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
     /// Asks the guest's control service.
     pub fn control(&self, request: &Value) -> Value {
-        let mut stream = self.reach(ADDRESS, 7002, 30);
+        self.control_at(ADDRESS, request)
+    }
+
+    pub fn control_at(&self, address: &str, request: &Value) -> Value {
+        let mut stream = self.reach(address, 7002, 30);
         stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         stream.write_all(format!("{request}\n").as_bytes()).unwrap();
         let mut line = String::new();
@@ -108,6 +168,10 @@ impl Handler {
         let links = Handle::open(&self.pod.network.namespace).unwrap().links().await.unwrap();
         links.into_iter().map(|link| link.name).filter(|name| name != "lo").collect()
     }
+}
+
+fn usable(address: &str) -> Address {
+    Address::new(address.parse().unwrap()).detection(DuplicateDetection::Skip)
 }
 
 async fn connect(
@@ -170,15 +234,23 @@ async fn answer(node: &Handle, pod: &Handle, request: ProxyRequest) -> ProxyResp
         ProxyRequest::Add { vnic } => {
             let end = Peer::new("vnic0").namespace(pod.namespace()).mtu(MTU).up();
             node.create_link(&NewLink::veth("veth0", end).master("cni0").mtu(MTU).up()).await.unwrap();
-            let address: IpNet = format!("{ADDRESS}/24").parse().unwrap();
-            pod.add_address("vnic0", Address::new(address)).await.unwrap();
-            let default = VnicRoute { destination: "0.0.0.0/0".parse().unwrap(), gateway: None };
+            let given = |(address, gateway): (String, &str)| VnicAddress {
+                address: address.parse().unwrap(),
+                gateway: Some(gateway.parse().unwrap()),
+            };
+            let addresses =
+                [(format!("{ADDRESS}/24"), GATEWAY), (format!("{ADDRESS_IPV6}/64"), GATEWAY_IPV6)].map(given);
+            for given in &addresses {
+                let address = Address::new(given.address).detection(DuplicateDetection::Skip);
+                pod.add_address("vnic0", address).await.unwrap();
+            }
+            let default = |to: &str| VnicRoute { destination: to.parse().unwrap(), gateway: None };
             let added = Vnic {
                 name: vnic,
                 interface: "vnic0".parse().unwrap(),
                 mac: None,
-                addresses: vec![VnicAddress { address, gateway: Some(GATEWAY.parse().unwrap()) }],
-                routes: vec![default],
+                addresses: addresses.to_vec(),
+                routes: vec![default("0.0.0.0/0"), default("::/0")],
                 dns: wire::Dns {
                     servers: vec!["10.96.0.10".parse().unwrap()],
                     search: vec!["cluster.local".to_owned()],
@@ -190,8 +262,9 @@ async fn answer(node: &Handle, pod: &Handle, request: ProxyRequest) -> ProxyResp
         ProxyRequest::Del { vnic } => {
             // A plugin looks for the address when it takes its rules away.
             let addresses = pod.addresses("vnic0").await.unwrap();
-            if !addresses.iter().any(|address| address.network.addr().to_string() == ADDRESS) {
-                return ProxyResponse::Failed { error: "vnic0 has lost its address".to_owned() };
+            let has = |own: &str| addresses.iter().any(|address| address.network.addr().to_string() == own);
+            if !(has(ADDRESS) && has(ADDRESS_IPV6)) {
+                return ProxyResponse::Failed { error: "vnic0 has lost its addresses".to_owned() };
             }
             node.delete_link("veth0").await.unwrap();
             ProxyResponse::Deleted { vnic }

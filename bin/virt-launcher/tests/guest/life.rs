@@ -1,10 +1,12 @@
 //! Lives of guests.
 
+use std::net::IpAddr;
+
 use api::kubevirt::VirtualMachineInstance;
 use serde_json::{Value, json};
 use wire::{Accelerator, AcceleratorPolicy, Command, Outcome, Phase, ProxyRequest};
 
-use crate::handler::{ADDRESS, GATEWAY, Handler, MTU};
+use crate::handler::{ADDRESS, ADDRESS_IPV6, BEYOND, GATEWAY, Handler, MTU};
 
 const MAC: &str = "02:00:00:00:09:05";
 
@@ -66,7 +68,8 @@ async fn a_guest_runs_survives_its_daemon_reboots_and_shuts_down() {
     let status = handler.until("running", 60, |status| status.phase == Phase::Running).await;
     let [interface] = &status.interfaces[..] else { panic!("{status:?}") };
     assert_eq!((interface.mac.to_string().as_str(), interface.pod_interface.as_str()), (MAC, "vnic0"));
-    assert_eq!(interface.addresses, [ADDRESS.parse::<std::net::IpAddr>().unwrap()]);
+    let given = [ADDRESS, ADDRESS_IPV6].map(|address| address.parse::<IpAddr>().unwrap());
+    assert_eq!(interface.addresses, given);
     if status.accelerator == Some(Accelerator::Tcg) {
         assert!(status.accelerator_reason.is_some());
     }
@@ -81,6 +84,19 @@ async fn a_guest_runs_survives_its_daemon_reboots_and_shuts_down() {
         "{nic}"
     );
     assert!(nic["dns"].as_array().unwrap().contains(&json!("10.96.0.10")), "{nic}");
+
+    // So it is with IPv6, where the router is known by another address of the gateway; and it has no address but that.
+    handler.echo(ADDRESS_IPV6);
+    let nic = handler.control(&json!({ "report": {} }))["report"]["nics"][0].clone();
+    let ipv6: Vec<&str> = nic["addresses"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    let ipv6: Vec<&str> =
+        ipv6.into_iter().filter(|own| own.contains(':') && !own.starts_with("fe80:")).collect();
+    assert_eq!(ipv6, [format!("{ADDRESS_IPV6}/128")], "{nic}");
+    for (beyond, own) in BEYOND.into_iter().zip(given) {
+        assert_eq!(handler.reached_by_guest(ADDRESS, beyond), own, "{nic}");
+    }
+    let seen = handler.look("ip -6 route show default");
+    assert!(!seen.contains("vbr0"), "the pod believes no router on the guest's segment: {seen}");
 
     // Its daemon dies: the guest does not notice, and still does what it is told.
     handler.pod.kill("libvirtd");

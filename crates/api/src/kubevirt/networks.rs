@@ -215,6 +215,13 @@ pub struct PodNetwork {
     pub vm_ipv6_network_cidr: Option<String>,
 }
 
+impl PodNetwork {
+    /// `vmNetworkCIDR` where it is not said.
+    pub const DEFAULT_VM_NETWORK: &'static str = "10.0.2.0/24";
+    /// `vmIPv6NetworkCIDR` where it is not said.
+    pub const DEFAULT_VM_IPV6_NETWORK: &'static str = "fd10:0:2::/120";
+}
+
 /// A network of a `NetworkAttachmentDefinition`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

@@ -4,19 +4,10 @@
 
 use api::kubevirt::{Network, VirtualMachineInstance};
 use api::multus::NetworkSelection;
-use api::names::annotations;
+use api::names::{annotations, interfaces};
 use kube::ResourceExt as _;
-use sha2::{Digest as _, Sha256};
 
 use crate::mac;
-
-/// The interface of a network in the pod: `pod` and eleven hexadecimal digits, as long as an interface's name may be.
-pub fn interface_name(network: &str) -> String {
-    let digest = Sha256::digest(network.as_bytes());
-    // Six octets are twelve digits, of which the name has room for eleven.
-    let number = digest.iter().take(6).fold(0_u64, |number, octet| number << 8 | u64::from(*octet));
-    format!("pod{:011x}", number >> 4)
-}
 
 /// The annotations that attach the pod to the instance's networks.
 pub(super) fn annotations(vmi: &VirtualMachineInstance) -> Vec<(String, String)> {
@@ -50,7 +41,7 @@ fn selection(
         vmi.spec.domain.devices.interfaces.iter().find(|interface| interface.name == network.name);
     NetworkSelection {
         mac: interface.map(|interface| mac::of(vmi, interface)),
-        ..NetworkSelection::new(Some(namespace), name, Some(&interface_name(&network.name)))
+        ..NetworkSelection::new(Some(namespace), name, Some(&interfaces::of_network(&network.name)))
     }
 }
 

@@ -114,10 +114,3 @@ fn names_stay_names() {
         assert!(label.len() <= 63 && name.starts_with(label.as_str()), "{label}");
     }
 }
-
-#[test]
-fn interfaces_of_networks_are_named_as_everybody_expects() {
-    // The first eleven hexadecimal digits of SHA-256 of the network's name.
-    assert_eq!(interface_name("storage").len(), 14);
-    assert_eq!(interface_name("blue"), "pod16477688c0e");
-}

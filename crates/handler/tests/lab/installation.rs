@@ -25,6 +25,11 @@ impl Deref for Installation {
 
 impl Installation {
     pub fn new() -> Self {
+        Self::with("")
+    }
+
+    /// In a lab of this `lab.yaml`.
+    pub fn with(config: &str) -> Self {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let built = Command::new(cargo)
@@ -32,7 +37,7 @@ impl Installation {
             .current_dir(root)
             .status();
         assert!(built.unwrap().success(), "cargo build -p virt-launcher failed");
-        let (lab, images) = (TestLab::up(""), tempfile::tempdir().unwrap());
+        let (lab, images) = (TestLab::up(config), tempfile::tempdir().unwrap());
         let test = std::env::current_exe().unwrap();
         let made = Command::new(root.join("tools/images"))
             .arg(images.path())
@@ -58,7 +63,7 @@ impl Installation {
         self.kubectl_ok(&["apply", "-f", root.join(path).to_str().unwrap()]);
     }
 
-    fn show(&self, name: &str, path: &str) -> String {
+    pub fn show(&self, name: &str, path: &str) -> String {
         let shown = self.kubectl(&["get", "vmi", name, "-o", &format!("jsonpath={{{path}}}")]);
         String::from_utf8(shown.stdout).unwrap()
     }
@@ -100,15 +105,26 @@ impl Installation {
 
     /// The addresses that launcher pods and their vNICs have on all nodes. Those of other pods come and go.
     pub fn leases(&self) -> BTreeSet<String> {
-        let script = "cd /var/lib/cni/networks/pods && for file in *.*.*.*; do [ -e $file ] && echo $file $(head -n1 $file); done";
         let kept =
             self.kubectl_ok(&["-n", "kubevirt", "get", "pods", "-o", "jsonpath={.items[*].metadata.uid}"]);
+        let others = self.owners().into_iter().filter(|(_, owner)| !kept.split(' ').any(|uid| owner == uid));
+        others.map(|(address, _)| address).collect()
+    }
+
+    /// The addresses that CNI gave to a container.
+    pub fn given(&self, container: &str) -> BTreeSet<String> {
+        let own = self.owners().into_iter().filter(|(_, owner)| owner == container);
+        own.map(|(address, _)| address).collect()
+    }
+
+    /// Every address that CNI gave on all nodes, and the container that it gave it to.
+    fn owners(&self) -> Vec<(String, String)> {
+        let script = "cd /var/lib/cni/networks/pods && for file in *[.:]*; do [ -f $file ] && echo $file $(head -n1 $file); done; true";
         let of_all = NODES.map(|node| self.shell(node, script));
         let lines = of_all.iter().flat_map(|text| text.lines()).filter_map(|line| line.split_once(' '));
-        let others = lines.filter(|(_, owner)| !kept.split(' ').any(|uid| owner.trim() == uid));
-        others
-            .map(|(address, _)| address.to_owned())
-            .filter(|address| address.parse::<IpAddr>().is_ok())
+        lines
+            .filter(|(address, _)| address.parse::<IpAddr>().is_ok())
+            .map(|(address, owner)| (address.to_owned(), owner.trim().to_owned()))
             .collect()
     }
 
@@ -137,6 +153,11 @@ pub fn other_node(node: &str) -> &'static str {
 
 /// An instance on a node, without a machine that would start it again.
 pub fn instance(name: &str, node: &str) -> String {
+    bound(name, node, "bridge")
+}
+
+/// The same with a binding of its vNIC.
+pub fn bound(name: &str, node: &str, binding: &str) -> String {
     format!(
         "
 apiVersion: kubevirt.io/v1
@@ -153,7 +174,7 @@ spec:
         kernelArgs: console=ttyS0 quiet
         container: {{ image: 'godwit/guest:1', kernelPath: /vmlinuz, initrdPath: /initrd }}
     devices:
-      interfaces: [{{ name: default, bridge: {{}} }}]
+      interfaces: [{{ name: default, {binding}: {{}} }}]
   networks: [{{ name: default, pod: {{}} }}]
 "
     )

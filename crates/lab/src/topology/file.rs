@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::Ipv6Addr;
 
-use ipnet::{IpNet, Ipv4Net};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::de::{self, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_saphyr::Spanned;
 
 use super::{
-    API_PORT, Cluster, MANAGEMENT, NODE_PREFIX, Network, Nic, Node, Rate, Refusal, Taint, Topology,
-    check_label, check_unique, mac, refuse,
+    API_PORT, Cluster, MANAGEMENT, NODE_PREFIX, NODE_PREFIX_IPV6, Network, Nic, Node, Rate, Refusal, Taint,
+    Topology, check_label, check_unique, mac, refuse,
 };
 
 /// Names of nodes become host names and parts of names of objects.
@@ -20,6 +21,8 @@ const LONGEST_NETWORK: usize = 15;
 /// More is a mistake on one machine.
 const MOST_NODES: usize = 100;
 const MTU: u32 = 1500;
+/// What nodes have their own addresses of IPv6 of, where pods have some: a /64 a network.
+const MANAGEMENT_IPV6: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0xfd00, 0x172, 0x30, 0, 0, 0, 0, 0), 48);
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
@@ -35,6 +38,9 @@ struct ClusterEntry {
     nodes: Option<Spanned<Nodes>>,
     #[serde(rename = "podCIDR")]
     pod_cidr: Option<Spanned<String>>,
+    /// The same, and one of IPv6 after it.
+    #[serde(rename = "podCIDRs")]
+    pod_cidrs: Option<Spanned<Vec<Spanned<String>>>>,
 }
 
 /// How many, or which.
@@ -129,11 +135,25 @@ impl File {
 
 impl Default for ClusterEntry {
     fn default() -> Self {
-        Self { name: unwritten("lab".to_owned()), nodes: None, pod_cidr: None }
+        Self { name: unwritten("lab".to_owned()), nodes: None, pod_cidr: None, pod_cidrs: None }
     }
 }
 
 impl ClusterEntry {
+    /// The ranges of IPv4 and IPv6 as they are written.
+    #[allow(clippy::type_complexity, reason = "two of the same")]
+    fn pod_cidrs(&self) -> Result<(Option<&Spanned<String>>, Option<&Spanned<String>>), Refusal> {
+        let Some(list) = &self.pod_cidrs else { return Ok((self.pod_cidr.as_ref(), None)) };
+        if self.pod_cidr.is_some() {
+            return refuse(list, "podCIDRs and podCIDR say the same: leave out podCIDR");
+        }
+        match list.value.as_slice() {
+            [ipv4] => Ok((Some(ipv4), None)),
+            [ipv4, ipv6] => Ok((Some(ipv4), Some(ipv6))),
+            _ => refuse(list, "podCIDRs: write one network of IPv4, or one of IPv4 and then one of IPv6"),
+        }
+    }
+
     fn decide(&self, index: usize, several: bool) -> Result<Cluster, Refusal> {
         check_label("cluster", &self.name, LONGEST_NAME)?;
         let prefix = if several { self.name.value.as_str() } else { "node" };
@@ -160,7 +180,9 @@ impl ClusterEntry {
                 None => refuse(&self.name, rule),
             };
         }
-        let pod_cidr = match &self.pod_cidr {
+        let (ipv4, ipv6) = self.pod_cidrs()?;
+        let pod_cidr_ipv6 = ipv6.map(|text| pod_cidr_ipv6(text, nodes.len())).transpose()?;
+        let pod_cidr = match ipv4 {
             Some(text) => pod_cidr(text, nodes.len())?,
             None => {
                 Ipv4Net::new_assert([10, 244 + u8::try_from(index.min(11)).unwrap_or(11), 0, 0].into(), 16)
@@ -169,12 +191,48 @@ impl ClusterEntry {
         Ok(Cluster {
             name: self.name.value.clone(),
             pod_cidr,
+            pod_cidr_ipv6,
             api_address: [0, 0, 0, 0].into(),
             api_port: API_PORT + u16::try_from(index).unwrap_or_default(),
             joined: false,
             nodes,
         })
     }
+}
+
+/// A cluster's range of IPv6, with room for every node.
+fn pod_cidr_ipv6(text: &Spanned<String>, nodes: usize) -> Result<Ipv6Net, Refusal> {
+    let cidr = match text.value.parse() {
+        Ok(IpNet::V6(cidr)) if cidr.trunc() == cidr => cidr,
+        _ => {
+            let rule = format!(
+                "podCIDRs: {:?}, the second, must be an IPv6 network such as fd10:244::/48",
+                text.value
+            );
+            return refuse(text, rule);
+        }
+    };
+    let room = NODE_PREFIX_IPV6.checked_sub(cidr.prefix_len()).map_or(0, |bits| 1_usize << bits.min(32));
+    if room < nodes {
+        let rule = format!(
+            "podCIDRs: {cidr} has room for {room} nodes of a /{NODE_PREFIX_IPV6} each, and there are {nodes}"
+        );
+        return refuse(text, rule);
+    }
+    let other = |taken: &Ipv6Net| taken.contains(&cidr) || cidr.contains(taken);
+    if other(&MANAGEMENT_IPV6) {
+        return refuse(
+            text,
+            format!("podCIDRs: {cidr} overlaps {MANAGEMENT_IPV6}, which nodes have their own addresses of"),
+        );
+    }
+    if cidr.network().is_multicast()
+        || cidr.network().is_unicast_link_local()
+        || cidr.contains(&Ipv6Addr::LOCALHOST)
+    {
+        return refuse(text, format!("podCIDRs: {cidr} is not a network that pods can have addresses of"));
+    }
+    Ok(cidr)
 }
 
 /// A cluster's range, with room for every node.
@@ -320,6 +378,8 @@ impl NetworkEntry {
         let management = self.nic.value == MANAGEMENT;
         let mut hosts = None;
         let mut address = None;
+        let both = management && topology.clusters.iter().any(|cluster| cluster.pod_cidr_ipv6.is_some());
+        let ipv6 = |number: usize| both.then(|| management_ipv6(index, number));
         if management {
             let cidr = self.cidr(index)?;
             if let Some(cluster) = topology.clusters.iter().find(|cluster| overlap(cluster.pod_cidr, cidr)) {
@@ -365,13 +425,20 @@ impl NetworkEntry {
                     port: format!("n{number}.{}", self.nic.value),
                     mac: mac(index, number).to_string(),
                     address: own,
+                    address_ipv6: ipv6(number + 1),
                     bridge: self.bridge.as_ref().map(|bridge| bridge.value.clone()),
                 });
             }
         }
         let mtu = self.mtu.as_ref().map_or(MTU, |mtu| mtu.value);
         let rate = self.rate()?;
-        topology.networks.push(Network { name: self.name.value.clone(), address, mtu, rate });
+        topology.networks.push(Network {
+            name: self.name.value.clone(),
+            address,
+            address_ipv6: ipv6(1),
+            mtu,
+            rate,
+        });
         Ok(())
     }
 
@@ -420,6 +487,13 @@ fn bits_per_second(text: &str) -> Option<u64> {
     (1_000_000..=100_000_000_000).contains(&rate).then_some(rate)
 }
 
+/// The address of the fabric (1) or a node on a network.
+fn management_ipv6(network: usize, number: usize) -> Ipv6Net {
+    let part = |number: usize| u128::try_from(number).unwrap_or_default();
+    let address = MANAGEMENT_IPV6.network().to_bits() | part(network) << 64 | part(number);
+    Ipv6Net::new_assert(Ipv6Addr::from_bits(address), 64)
+}
+
 fn overlap(one: Ipv4Net, other: Ipv4Net) -> bool {
     one.contains(&other) || other.contains(&one)
 }
@@ -437,15 +511,22 @@ fn check_nodes(entries: &[ClusterEntry], clusters: &[Cluster]) -> Result<(), Ref
 }
 
 fn check_pod_cidrs(entries: &[ClusterEntry], clusters: &[Cluster]) -> Result<(), Refusal> {
+    let ranges = |cluster: &Cluster| {
+        std::iter::once(IpNet::V4(cluster.pod_cidr)).chain(cluster.pod_cidr_ipv6.map(IpNet::V6))
+    };
     for (index, cluster) in clusters.iter().enumerate() {
-        if let Some(other) = clusters[..index].iter().find(|other| overlap(other.pod_cidr, cluster.pod_cidr))
-        {
-            let at = &entries[index];
+        for (place, range) in ranges(cluster).enumerate() {
+            let overlaps = |other: &&Cluster| {
+                ranges(other).any(|other| other.contains(&range) || range.contains(&other))
+            };
+            let Some(other) = clusters[..index].iter().find(overlaps) else { continue };
+            let entry = &entries[index];
+            let written = entry.pod_cidrs.as_ref().and_then(|list| list.value.get(place));
             let rule = format!(
-                "podCIDR {} of cluster {:?} overlaps that of cluster {:?}",
-                cluster.pod_cidr, cluster.name, other.name
+                "podCIDR {range} of cluster {:?} overlaps that of cluster {:?}",
+                cluster.name, other.name
             );
-            return refuse(at.pod_cidr.as_ref().unwrap_or(&at.name), rule);
+            return refuse(written.or(entry.pod_cidr.as_ref()).unwrap_or(&entry.name), rule);
         }
     }
     Ok(())

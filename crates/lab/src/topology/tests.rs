@@ -57,8 +57,22 @@ networks:
     assert_eq!(macs.len(), 8, "every NIC has a MAC address of its own");
 }
 
+#[test]
+fn pods_may_have_both_versions_and_then_nodes_have_too() {
+    let lab = read("clusters:\n  - name: lab\n    podCIDRs: [10.7.0.0/16, 'fd10:7::/48']").unwrap();
+    let cluster = &lab.clusters[0];
+    assert_eq!(cluster.pod_cidr.to_string(), "10.7.0.0/16");
+    assert_eq!(cluster.pod_cidr_ipv6.unwrap().to_string(), "fd10:7::/48");
+    let texts = |addresses: Vec<IpAddr>| addresses.iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(texts(cluster.nodes[2].addresses()), ["172.30.0.4", "fd00:172:30::4"]);
+    let fabric: Vec<_> = lab.networks[0].addresses().map(|address| address.to_string()).collect();
+    assert_eq!(fabric, ["172.30.0.1/24", "fd00:172:30::1/64"]);
+    assert!(lab.networks[1].addresses().next().is_none());
+    assert_eq!(texts(read("").unwrap().clusters[0].nodes[0].addresses()), ["172.30.0.2"]);
+}
+
 /// What is wrong, on which line, and what of the rule must be said.
-const REFUSED: [(&str, u64, &str); 27] = [
+const REFUSED: [(&str, u64, &str); 35] = [
     ("clusters: []", 1, "at least one"),
     ("cluster: 3", 1, "cluster"),
     ("clusters:\n  - name: A", 2, "lower-case"),
@@ -76,6 +90,18 @@ const REFUSED: [(&str, u64, &str); 27] = [
     ("clusters:\n  - name: a\n    podCIDR: 10.0.0.0/23", 3, "room for 2 nodes"),
     (
         "clusters:\n  - name: a\n    podCIDR: 10.1.0.0/16\n  - name: b\n    podCIDR: 10.1.0.0/17",
+        5,
+        "overlaps",
+    ),
+    ("clusters:\n  - name: a\n    podCIDRs: []", 3, "one network of IPv4"),
+    ("clusters:\n  - name: a\n    podCIDR: 10.1.0.0/16\n    podCIDRs: [10.1.0.0/16]", 4, "leave out podCIDR"),
+    ("clusters:\n  - name: a\n    podCIDRs: ['fd01::/48']", 3, "IPv4 network"),
+    ("clusters:\n  - name: a\n    podCIDRs:\n      - 10.1.0.0/16\n      - 10.2.0.0/16", 5, "IPv6 network"),
+    ("clusters:\n  - name: a\n    podCIDRs:\n      - 10.1.0.0/16\n      - fd01::/63", 5, "room for 2 nodes"),
+    ("clusters:\n  - name: a\n    podCIDRs: [10.1.0.0/16, 'fd00::/16']", 3, "nodes have their own"),
+    ("clusters:\n  - name: a\n    podCIDRs: [10.1.0.0/16, 'fe80::/48']", 3, "pods can have"),
+    (
+        "clusters:\n  - name: a\n    podCIDRs: [10.1.0.0/16, 'fd01::/48']\n  - name: b\n    podCIDRs: [10.2.0.0/16, 'fd01::/56']",
         5,
         "overlaps",
     ),

@@ -140,11 +140,6 @@ fn what_cannot_be_done_is_refused_by_name() {
             "spec.domain.cpu.dedicatedCpuPlacement",
         ),
         (
-            vnic(json!({ "name": "a", "masquerade": {} })),
-            nothing.clone(),
-            "spec.domain.devices.interfaces[0].masquerade: a binding",
-        ),
-        (
             vnic(json!({ "name": "a", "passtBinding": {} })),
             nothing.clone(),
             "spec.domain.devices.interfaces[0].passtBinding",

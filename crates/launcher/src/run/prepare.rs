@@ -1,25 +1,18 @@
 //! All that must be there before the guest is: the plan, the accelerator, disks, vNICs, networks. And the domain itself.
 
 use std::io;
-use std::net::IpAddr;
-use std::time::Duration;
 
 use api::kubevirt::VirtualMachineInstance;
-use api::mac::MacAddress;
 use tracing::info;
-use wire::{Accelerator, AcceleratorPolicy, InterfaceStatus, Vnic};
+use wire::{Accelerator, AcceleratorPolicy};
 
-use super::{Executor, kernel_mac, whole};
+use super::vnics::MadeVnic;
+use super::{Executor, whole};
 use crate::domain::{self, DiskFacts, Facts, Places, VnicFacts};
 use crate::hypervisor::QEMU_USER;
-use crate::network::{self, Guest};
-use crate::plan::{self, Plan, PlannedVnic};
+use crate::plan::{self, Plan};
 use crate::supervise::Input;
-use crate::wiring::Wired;
 use crate::{disks, probe};
-
-/// A CNI plugin may ask a server far away for an address.
-const ATTACH_DEADLINE: Duration = Duration::from_mins(2);
 
 /// The one socket that QEMU makes itself, in a directory of its user's.
 const SCREEN_SOCKET: &str = "screen/vnc.sock";
@@ -31,17 +24,6 @@ pub(super) struct Made {
     pub disks: Vec<DiskFacts>,
     pub accelerator: Option<Accelerator>,
     pub vnics: Vec<MadeVnic>,
-}
-
-/// A vNIC, as far as it was made.
-#[derive(Debug)]
-pub(super) struct MadeVnic {
-    pub vnic: Vnic,
-    pub mac: MacAddress,
-    pub mtu: u32,
-    /// Its network was asked for; it may be there.
-    pub network: bool,
-    pub wired: Option<Wired>,
 }
 
 impl Executor {
@@ -94,67 +76,6 @@ impl Executor {
         std::os::unix::fs::chown(directory, Some(QEMU_USER), Some(QEMU_USER))
     }
 
-    async fn make_vnic(
-        &self,
-        index: usize,
-        planned: &PlannedVnic,
-        hostname: &str,
-    ) -> Result<InterfaceStatus, String> {
-        let failed = |cause: String| format!("vNIC {}: {cause}", planned.name);
-        let vnic =
-            self.proxy.add(&planned.name, ATTACH_DEADLINE).await.map_err(|error| failed(whole(&error)))?;
-        let mac = planned.mac.or(vnic.mac);
-        let interface = vnic.interface.as_str();
-        {
-            // Before anything can fail: it is attached, so it must be detached.
-            let made = MadeVnic {
-                mac: mac.unwrap_or(MacAddress([0; 6])),
-                vnic: vnic.clone(),
-                mtu: 0,
-                network: false,
-                wired: None,
-            };
-            self.made.lock().await.vnics.push(made);
-        }
-        let mac = mac.ok_or_else(|| {
-            failed("neither the VM nor its network says which MAC address it has".to_owned())
-        })?;
-        let mtu = match vnic.mtu {
-            Some(mtu) => mtu,
-            None => self.wiring.mtu(interface).await.map_err(|error| failed(whole(&error)))?,
-        };
-        let guest = Guest { index, mac, hostname, mtu: Some(mtu) };
-        let document = network::document(&vnic, guest).map_err(|error| whole(&error))?;
-        self.note(index, |made| (made.mtu, made.network) = (mtu, true)).await;
-        let forwarding = self.wiring.forwarding().map_err(|error| failed(whole(&error)))?;
-        self.call(move |hypervisor| hypervisor.create_network(&document)).await.map_err(failed)?;
-        let wired = async {
-            self.wiring.restore(&forwarding)?;
-            self.wiring.plug(&vnic, &network::bridge_name(index), kernel_mac(mac)).await
-        };
-        let wired = wired.await.map_err(|error| failed(whole(&error)))?;
-        self.note(index, |made| made.wired = Some(wired)).await;
-        let (given, untold): (Vec<IpAddr>, Vec<IpAddr>) =
-            vnic.addresses.iter().map(|address| address.address.addr()).partition(IpAddr::is_ipv4);
-        if !untold.is_empty() {
-            let cause = format!("vNIC {}: the guest is not told its IPv6 address: {untold:?}", vnic.name);
-            self.say(Input::Problem { cause });
-        }
-        Ok(InterfaceStatus {
-            name: vnic.name.clone(),
-            mac,
-            pod_interface: vnic.interface.clone(),
-            addresses: given,
-            mtu: Some(mtu),
-        })
-    }
-
-    async fn note(&self, index: usize, change: impl FnOnce(&mut MadeVnic)) {
-        if let Some(made) = self.made.lock().await.vnics.get_mut(index) {
-            change(made);
-        }
-    }
-
     pub(super) async fn start_domain(&self) {
         match self.try_start_domain().await {
             Ok(()) => {
@@ -190,14 +111,5 @@ impl Executor {
             (domain::document(plan, &facts).map_err(|error| whole(&error))?, plan.start_paused)
         };
         self.call(move |hypervisor| hypervisor.start(&document, paused)).await
-    }
-
-    /// Until now the addresses were at the pod's interfaces, and neighbours may remember it.
-    async fn announce(&self) {
-        for made in &self.made.lock().await.vnics {
-            if let Err(error) = self.wiring.announce(&made.vnic, kernel_mac(made.mac)).await {
-                self.say(Input::Problem { cause: whole(&error) });
-            }
-        }
     }
 }

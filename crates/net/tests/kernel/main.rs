@@ -7,6 +7,7 @@
 
 mod addresses;
 mod announcements;
+mod discoveries;
 mod fixture;
 mod links;
 mod making_links;

@@ -47,15 +47,21 @@ fn tolerating(seconds: i64) -> Value {
 
 #[tokio::test]
 async fn every_node_gets_its_own_part_of_the_pod_network_and_keeps_it() {
-    let network = PodNetwork { range: "10.244.0.0/16".parse().unwrap(), node_prefix: 24 };
+    let networks = vec![
+        PodNetwork { range: "10.244.0.0/16".parse().unwrap(), node_prefix: 24 },
+        PodNetwork { range: "fd10:244::/48".parse().unwrap(), node_prefix: 64 },
+    ];
     let mut cluster =
-        Cluster::with(workloads::Options { pod_network: Some(network), ..soon() }, &["a", "b"]).await;
+        Cluster::with(workloads::Options { pod_networks: networks, ..soon() }, &["a", "b"]).await;
     let range = async |cluster: &Cluster, name: &str| {
         eventually("a range", async || cluster.node(name).await.spec?.pod_cidr).await
     };
     assert_eq!(range(&cluster, "a").await, "10.244.0.0/24");
     assert_eq!(range(&cluster, "b").await, "10.244.1.0/24");
-    assert_eq!(cluster.node("b").await.spec.unwrap().pod_cidrs.unwrap(), ["10.244.1.0/24"]);
+    assert_eq!(
+        cluster.node("b").await.spec.unwrap().pod_cidrs.unwrap(),
+        ["10.244.1.0/24", "fd10:244:0:1::/64"]
+    );
     cluster.stop_controllers().await;
     cluster.start_controllers();
     let nodes: Api<Node> = Api::all(cluster.client.clone());
