@@ -7,7 +7,7 @@ use kube::api::{AttachParams, AttachedProcess, DeleteParams, TerminalSize};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client};
 use serde_json::json;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::cluster::{Cluster, container, phase, script, sleeper};
 use crate::fixture::{LONG, eventually, isolated, processes};
@@ -30,25 +30,19 @@ fn outputs() -> AttachParams {
 /// What it wrote to standard output and standard error, and how it ended.
 async fn finish(mut process: AttachedProcess) -> (String, String, Status) {
     let status = process.take_status().unwrap();
-    let (mut out, mut err) = (process.stdout(), process.stderr());
-    let (mut stdout, mut stderr) = (String::new(), String::new());
-    let reading = async {
-        tokio::join!(
-            async {
-                if let Some(out) = &mut out {
-                    out.read_to_string(&mut stdout).await.unwrap();
-                }
-            },
-            async {
-                if let Some(err) = &mut err {
-                    err.read_to_string(&mut stderr).await.unwrap();
-                }
-            },
-            status,
-        )
-    };
-    let (_, _, status) = tokio::time::timeout(LONG, reading).await.expect("the command ends");
-    (stdout, stderr, status.expect("it says how it ended"))
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let (stdout, stderr) = (process.stdout(), process.stderr());
+    let all = async { tokio::join!(read(stdout, &mut out), read(stderr, &mut err), status).2 };
+    let ended = tokio::time::timeout(LONG, all).await;
+    let (out, err) = (String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap());
+    let Ok(Some(status)) = ended else { panic!("no end of the command: {ended:?}, {out:?}, {err:?}") };
+    (out, err, status)
+}
+
+async fn read(stream: Option<impl AsyncRead + Unpin>, into: &mut Vec<u8>) {
+    if let Some(mut stream) = stream {
+        stream.read_to_end(into).await.unwrap();
+    }
 }
 
 fn exit_code(status: &Status) -> String {
@@ -167,10 +161,12 @@ fn a_connection_that_is_cut_leaves_nothing() {
             container: "main".into(),
             attempt: 0,
         };
-        let files = std::fs::read_dir(cluster.node.container_directory(&id)).unwrap();
-        let left =
-            files.filter(|file| file.as_ref().unwrap().file_name().to_string_lossy().starts_with("exec"));
-        assert_eq!(left.count(), 0);
+        let directory = cluster.node.container_directory(&id);
+        eventually("their files are gone", || {
+            let files = std::fs::read_dir(&directory).unwrap();
+            !files.into_iter().any(|file| file.unwrap().file_name().to_string_lossy().starts_with("exec"))
+        })
+        .await;
 
         // One that does not read its input is no reason to wait for it.
         let mut deaf = pods.exec("a", stubborn, &outputs().stdin(true)).await.unwrap();

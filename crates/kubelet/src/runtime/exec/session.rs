@@ -11,7 +11,7 @@ use std::pin::Pin;
 use std::process::Stdio;
 
 use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
-use rustix::termios::Winsize;
+use rustix::termios::{OptionalActions, Winsize, tcgetattr, tcsetattr, tcsetwinsize};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::unix::pipe;
 
@@ -71,6 +71,10 @@ impl Session {
         unlockpt(&near)?;
         let far = ioctl_tiocgptpeer(&near, flags)?;
         rustix::io::ioctl_fionbio(&near, true)?;
+        // What is typed before the container runtime is at it is for the inner terminal to understand, not for ours.
+        let mut raw = tcgetattr(&far)?;
+        raw.make_raw();
+        tcsetattr(&far, OptionalActions::Now, &raw)?;
         let running = Running::start(place, command, |exec| {
             exec.arg("--tty").stdin(far.try_clone()?).stdout(far.try_clone()?).stderr(far);
             Ok(())
@@ -100,7 +104,7 @@ pub struct Terminal {
 impl Terminal {
     pub fn resize(&self, rows: u16, columns: u16) -> io::Result<()> {
         let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
-        rustix::termios::tcsetwinsize(&self.near, size)?;
+        tcsetwinsize(&self.near, size)?;
         // It is the terminal of no session, so the kernel tells nobody. A runtime that does not listen yet looks when it does.
         self.runtime.as_ref().map_or(Ok(()), |runtime| runtime.signal(rustix::process::Signal::WINCH))
     }
