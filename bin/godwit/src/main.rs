@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 mod apiserver;
+mod console;
 mod controller;
 mod handler;
 mod lab;
@@ -34,6 +35,7 @@ struct Cli {
 enum Command {
     Apiserver(apiserver::Arguments),
     Lab(lab::Arguments),
+    Console(console::Arguments),
     #[command(name = "virt-controller")]
     Controller(controller::Arguments),
     #[command(name = "virt-handler")]
@@ -56,6 +58,7 @@ fn main() -> ExitCode {
     let result = match cli.command {
         Command::Apiserver(arguments) => apiserver::run(arguments).map(|()| ExitCode::SUCCESS),
         Command::Lab(arguments) => lab::run(arguments),
+        Command::Console(arguments) => console::run(&arguments),
         Command::Controller(arguments) => controller::run(arguments).map(|()| ExitCode::SUCCESS),
         Command::Handler(arguments) => handler::run(arguments).map(|()| ExitCode::SUCCESS),
         Command::Completion { shell } => {
