@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 mod apiserver;
+mod console;
 mod controller;
 mod handler;
 mod lab;
@@ -36,6 +37,7 @@ enum Command {
     Apiserver(apiserver::Arguments),
     Lab(lab::Arguments),
     Migrate(migrate::Arguments),
+    Console(console::Arguments),
     #[command(name = "virt-controller")]
     Controller(controller::Arguments),
     #[command(name = "virt-handler")]
@@ -59,6 +61,7 @@ fn main() -> ExitCode {
         Command::Apiserver(arguments) => apiserver::run(arguments).map(|()| ExitCode::SUCCESS),
         Command::Lab(arguments) => lab::run(arguments),
         Command::Migrate(arguments) => migrate::run(arguments),
+        Command::Console(arguments) => console::run(&arguments),
         Command::Controller(arguments) => controller::run(arguments).map(|()| ExitCode::SUCCESS),
         Command::Handler(arguments) => handler::run(arguments).map(|()| ExitCode::SUCCESS),
         Command::Completion { shell } => {

@@ -9,7 +9,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use clap::Parser;
+use api::names::exit_codes;
+use clap::{Parser, Subcommand};
+use launcher::console::{self, ConsoleError};
 use launcher::run::{Settings, run};
 
 /// Runs one virtual machine in its pod.
@@ -28,10 +30,23 @@ struct Arguments {
     /// What to log on standard error: error, warn, info, debug, trace, or a filter such as `launcher=debug`
     #[arg(long, default_value = "info", env = "GODWIT_LOG", value_name = "FILTER")]
     log: String,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Join standard input and output with the guest's serial console, beside the launcher that runs in this container
+    ///
+    /// It ends with either of them. Exit codes: 0 it was left, or the guest ended; 3 the console is in use; 4 there is none; 1 otherwise.
+    Console,
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    if let Some(Command::Console) = arguments.command {
+        return open_console(&arguments);
+    }
     let outcome = if init::is_needed() { init::run() } else { start(arguments).map(ExitCode::from) };
     match outcome {
         Ok(code) => code,
@@ -40,6 +55,19 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn open_console(arguments: &Arguments) -> ExitCode {
+    let Err(error) = console::join(&arguments.private, &arguments.directory) else {
+        return ExitCode::SUCCESS;
+    };
+    let code = match &error {
+        ConsoleError::InUse => exit_codes::CONSOLE_IN_USE.into(),
+        ConsoleError::Missing { .. } => exit_codes::CONSOLE_MISSING.into(),
+        ConsoleError::Lock { .. } | ConsoleError::Broken(_) => ExitCode::FAILURE,
+    };
+    eprintln!("virt-launcher: {:#}", anyhow::Error::from(error));
+    code
 }
 
 fn start(arguments: Arguments) -> anyhow::Result<u8> {

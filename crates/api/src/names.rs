@@ -9,6 +9,7 @@ pub mod annotations;
 pub mod channels;
 pub mod conditions;
 pub mod events;
+pub mod exit_codes;
 pub mod finalizers;
 pub mod interfaces;
 pub mod labels;

@@ -41,6 +41,8 @@ const CUSTOM_VERBS: [&str; 8] =
     ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
 
 const READ_WRITE: &[&str] = &["get", "patch", "update"];
+/// The verbs of what is no object but a conversation.
+const CONNECT: &[&str] = &["create", "get"];
 
 /// An endpoint below an object.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -49,6 +51,13 @@ pub struct Subresource<'a> {
     /// What the endpoint speaks, when it is not the resource's own kind.
     pub speaks: Option<ForeignKind>,
     pub verbs: &'static [&'static str],
+}
+
+impl Subresource<'_> {
+    /// Whether it is a conversation: then there is no object that it takes or gives.
+    pub fn is_conversation(&self) -> bool {
+        self.verbs == CONNECT
+    }
 }
 
 /// The kind of another group that a subresource speaks.
@@ -83,6 +92,8 @@ fn facts(name: &str) -> (Option<ForeignKind>, &'static [&'static str]) {
         "eviction" => (foreign("policy", "v1", "Eviction"), &["create"]),
         "token" => (foreign("authentication.k8s.io", "v1", "TokenRequest"), &["create"]),
         "binding" => (foreign("", "v1", "Binding"), &["create"]),
+        "exec" => (foreign("", "v1", "PodExecOptions"), CONNECT),
+        "attach" => (foreign("", "v1", "PodAttachOptions"), CONNECT),
         "finalize" => (None, &["update"]),
         "approval" | "ephemeralcontainers" | "resize" | "status" => (None, READ_WRITE),
         // `log`, and what is not known here, can at least be read.

@@ -10,8 +10,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode, header};
+use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
+use hyper::upgrade::OnUpgrade;
 
 use crate::auth::User;
 use crate::registry::{Registry, Verb};
@@ -50,6 +51,33 @@ pub struct Call {
     pub user_agent: String,
     pub user: Arc<User>,
     pub body: Bytes,
+    pub upgrade: Option<Upgrade>,
+}
+
+/// The wish to go on in another protocol on the same connection.
+pub struct Upgrade {
+    /// Which protocol, and what it needs to begin.
+    pub headers: HeaderMap,
+    /// The connection, once it is answered with 101. A caller in this process has none, and HTTP/2 cannot give one.
+    pub connection: Option<OnUpgrade>,
+}
+
+impl Upgrade {
+    fn asked(parts: &mut http::request::Parts) -> Option<Self> {
+        parts.headers.get(header::UPGRADE)?;
+        let connection = parts.extensions.remove();
+        Some(Self { headers: switching(&parts.headers), connection })
+    }
+}
+
+/// Of these headers, those that are about the change of protocol: WebSocket's, and SPDY's as clients of Kubernetes use it.
+pub(crate) fn switching(headers: &HeaderMap) -> HeaderMap {
+    let is_one = |name: &str| {
+        matches!(name, "upgrade" | "connection" | "x-stream-protocol-version")
+            || name.starts_with("sec-websocket-")
+    };
+    let chosen = headers.iter().filter(|(name, _)| is_one(name.as_str()));
+    chosen.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
 impl Service {
@@ -79,7 +107,8 @@ impl Service {
         B: http_body::Body<Data = Bytes> + Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
+        let upgrade = Upgrade::asked(&mut parts);
         let text = |name: header::HeaderName| {
             parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
         };
@@ -117,6 +146,7 @@ impl Service {
             query,
             user,
             body: body.to_bytes(),
+            upgrade,
         };
         self.registry.handle(call).await
     }

@@ -20,6 +20,7 @@ use crate::status::{ApiError, ApiResult};
 use crate::store::{Key, Store, Stored};
 use crate::{kinds, table};
 
+mod connect;
 mod delete;
 mod metadata;
 mod modify;

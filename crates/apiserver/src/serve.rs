@@ -71,7 +71,7 @@ async fn connection(
     let service = TowerToHyperService::new(service.with_caller(caller));
     let mut builder = Builder::new(TokioExecutor::new());
     builder.http2().max_concurrent_streams(1000);
-    let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
+    let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned();
     if let Err(cause) = watcher.watch(connection).await {
         tracing::debug!(%peer, %cause, "a connection ended early");
     }

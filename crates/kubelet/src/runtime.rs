@@ -35,6 +35,8 @@ use serde::{Deserialize, Serialize};
 use crate::images;
 use lifecycle::Lifecycle;
 
+pub use exec::{Input, Output, Running, Session, Streams, Terminal};
+
 /// How containers are run on this node.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -261,10 +263,31 @@ impl Runtime {
         command: &[String],
         timeout: Duration,
     ) -> Result<ExecResult, Error> {
-        if !matches!(self.state(id).await?, Some(State::Running { .. })) {
-            return Err(Error::NotRunning { id: id.clone() });
+        exec::run(&self.running(id).await?, id, command, timeout).await
+    }
+
+    /// Starts a command inside the container, with streams for somebody to talk to it.
+    pub async fn session(
+        &self,
+        id: &ContainerId,
+        command: &[String],
+        streams: Streams,
+    ) -> Result<Session, Error> {
+        let failed = |source| Error::System { id: id.clone(), operation: "running a command in it", source };
+        Session::start(&self.running(id).await?, command, streams).map_err(failed)
+    }
+
+    /// An error unless it runs.
+    pub async fn must_run(&self, id: &ContainerId) -> Result<(), Error> {
+        self.running(id).await.map(|_| ())
+    }
+
+    /// Where a command is run in a container that runs.
+    async fn running(&self, id: &ContainerId) -> Result<exec::Place, Error> {
+        match self.state(id).await? {
+            Some(State::Running { .. }) => self.lifecycle.exec(id),
+            _ => Err(Error::NotRunning { id: id.clone() }),
         }
-        exec::run(&self.lifecycle.exec(id)?, id, command, timeout).await
     }
 
     /// Ends it if it runs, and removes every trace but its log.

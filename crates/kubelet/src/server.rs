@@ -1,12 +1,14 @@
-//! What the API server asks of a node: logs, and how it is. HTTPS; a caller needs a certificate of the cluster's authority.
+//! What the API server asks of a node: logs, conversations with containers, and how it is. HTTPS; a caller needs a certificate of
+//! the cluster's authority.
 //!
-//! It reads what the workers publish, and changes nothing.
+//! It reads what the workers publish, and changes nothing of it. What it starts ends with the connection that it is for.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -32,8 +34,13 @@ use crate::board::Board;
 use crate::error::chain;
 use crate::runtime::{ContainerId, Runtime};
 use logs::{LogOptions, Reader};
+use streams::Asked;
 
+mod channels;
+mod conversation;
 mod logs;
+mod query;
+mod streams;
 
 /// How often a log that is followed is looked at.
 const FOLLOW: Duration = Duration::from_millis(100);
@@ -83,6 +90,9 @@ pub struct Server {
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
+/// What happens on a connection once it is no longer HTTP's.
+type Next = Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>;
+
 impl Server {
     pub async fn bind(serving: &Serving) -> Result<Self, Error> {
         let address = serving.address;
@@ -115,15 +125,21 @@ impl Server {
                     Ok(Err(cause)) => return tracing::debug!(cause = chain(&cause), "a caller was refused"),
                     Err(_) => return tracing::debug!("a caller took too long to say who it is"),
                 };
+                let next = Next::default();
                 let answer = hyper::service::service_fn(|request| {
-                    let (board, runtime) = (board.clone(), runtime.clone());
-                    async move { Ok::<_, Infallible>(answer(&request, &board, &runtime).await) }
+                    let (board, runtime, next) = (&board, &runtime, &next);
+                    async move { Ok::<_, Infallible>(answer(request, board, runtime, next).await) }
                 });
                 let connection = hyper::server::conn::http1::Builder::new()
                     .serve_connection(TokioIo::new(stream), answer)
+                    .with_upgrades()
                     .await;
                 if let Err(cause) = connection {
-                    tracing::debug!(cause = chain(&cause), "a caller went away");
+                    return tracing::debug!(cause = chain(&cause), "a caller went away");
+                }
+                let next = next.into_inner().unwrap_or_else(PoisonError::into_inner);
+                if let Some(conversation) = next {
+                    conversation.await;
                 }
             });
         }
@@ -154,23 +170,55 @@ fn text(status: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
     response
 }
 
-async fn answer(request: &Request<Incoming>, board: &Board, runtime: &Runtime) -> Response<Body> {
+async fn answer(
+    mut request: Request<Incoming>,
+    board: &Board,
+    runtime: &Runtime,
+    next: &Next,
+) -> Response<Body> {
+    let path = request.uri().path().to_owned();
+    let query = request.uri().query().unwrap_or_default().to_owned();
+    let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+    if let [what @ ("exec" | "attach"), namespace, pod, container] = parts.as_slice() {
+        let asked = (*what, *namespace, *pod, *container);
+        return converse(&mut request, &query, board, runtime, asked, next)
+            .await
+            .unwrap_or_else(|refusal| refusal);
+    }
     if request.method() != Method::GET {
         return text(StatusCode::METHOD_NOT_ALLOWED, "only GET is answered here\n");
     }
-    let parts: Vec<&str> = request.uri().path().trim_matches('/').split('/').collect();
     match parts.as_slice() {
         ["healthz"] => text(StatusCode::OK, "ok"),
         ["pods"] => pods(board),
-        ["containerLogs", namespace, pod, container] => {
-            let query = request.uri().query().unwrap_or_default();
-            match LogOptions::parse(query, Timestamp::now()) {
-                Ok(options) => log(board, runtime, (namespace, pod, container), options).await,
-                Err(problem) => text(StatusCode::BAD_REQUEST, problem),
-            }
-        }
+        ["containerLogs", namespace, pod, container] => match LogOptions::parse(&query, Timestamp::now()) {
+            Ok(options) => log(board, runtime, (namespace, pod, container), options).await,
+            Err(problem) => text(StatusCode::BAD_REQUEST, problem),
+        },
         _ => text(StatusCode::NOT_FOUND, "there is nothing here\n"),
     }
+}
+
+/// Begins a conversation with a container. All that can be said against it is said before the protocol changes, and in the same
+/// order whatever the protocol: a client that then tries another one is told the same.
+async fn converse(
+    request: &mut Request<Incoming>,
+    query: &str,
+    board: &Board,
+    runtime: &Runtime,
+    (what, namespace, pod, container): (&str, &str, &str, &str),
+    next: &Next,
+) -> Result<Response<Body>, Response<Body>> {
+    let id = find(board, (namespace, pod, container), false)?;
+    let asked = Asked::parse(query).map_err(|problem| text(StatusCode::BAD_REQUEST, problem))?;
+    let not_running = |cause: crate::runtime::Error| text(StatusCode::BAD_REQUEST, chain(&cause));
+    runtime.must_run(&id).await.map_err(not_running)?;
+    let (response, connection) = conversation::accept(request)?;
+    let talk = if what == "exec" { asked.exec(runtime, &id).await } else { asked.attach(runtime, &id).await };
+    let talk = talk.map_err(|(status, problem)| text(status, problem))?;
+    let conversation = conversation::run(connection, talk);
+    *next.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::pin(conversation));
+    Ok(response)
 }
 
 fn pods(board: &Board) -> Response<Body> {
@@ -180,26 +228,38 @@ fn pods(board: &Board) -> Response<Body> {
     text(StatusCode::OK, list.to_string())
 }
 
+/// The latest attempt of a container, or the one before it.
+fn find(
+    board: &Board,
+    (namespace, pod, container): (&str, &str, &str),
+    previous: bool,
+) -> Result<ContainerId, Response<Body>> {
+    let Some(published) = board.find(namespace, pod) else {
+        return Err(text(StatusCode::NOT_FOUND, format!("pod {namespace}/{pod} is not on this node")));
+    };
+    if !crate::pod::has_container(&published.pod, container) {
+        return Err(text(StatusCode::NOT_FOUND, format!("pod {pod} has no container {container}")));
+    }
+    let attempt = published.attempts.get(container).copied();
+    let attempt = if previous { attempt.and_then(|attempt| attempt.checked_sub(1)) } else { attempt };
+    let Some(attempt) = attempt else {
+        let what = if previous { "has not run before" } else { "is waiting to start" };
+        return Err(text(StatusCode::BAD_REQUEST, format!("container {container:?} in pod {pod:?} {what}")));
+    };
+    let uid = published.pod.metadata.uid.clone().unwrap_or_default();
+    Ok(ContainerId { pod: uid, container: container.to_owned(), attempt })
+}
+
 async fn log(
     board: &Board,
     runtime: &Runtime,
     (namespace, pod, container): (&str, &str, &str),
     options: LogOptions,
 ) -> Response<Body> {
-    let Some(published) = board.find(namespace, pod) else {
-        return text(StatusCode::NOT_FOUND, format!("pod {namespace}/{pod} is not on this node"));
+    let id = match find(board, (namespace, pod, container), options.previous) {
+        Ok(id) => id,
+        Err(refusal) => return refusal,
     };
-    if !crate::pod::has_container(&published.pod, container) {
-        return text(StatusCode::NOT_FOUND, format!("pod {pod} has no container {container}"));
-    }
-    let uid = published.pod.metadata.uid.clone().unwrap_or_default();
-    let attempt = published.attempts.get(container).copied();
-    let attempt = if options.previous { attempt.and_then(|attempt| attempt.checked_sub(1)) } else { attempt };
-    let Some(attempt) = attempt else {
-        let what = if options.previous { "has not run before" } else { "is waiting to start" };
-        return text(StatusCode::BAD_REQUEST, format!("container {container:?} in pod {pod:?} {what}"));
-    };
-    let id = ContainerId { pod: uid, container: container.to_owned(), attempt };
     match LogFile::open(&runtime.log(&id)).await {
         Ok(file) => {
             let (send, mut receive) = mpsc::channel(16);

@@ -16,6 +16,11 @@ impl Query {
         self.0.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
     }
 
+    /// Every value of a parameter that may be repeated.
+    pub fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
+        self.0.iter().filter(move |(name, _)| name == key).map(|(_, value)| value.as_str())
+    }
+
     /// The value, empty when the parameter is absent.
     pub fn text(&self, key: &str) -> &str {
         self.get(key).unwrap_or_default()

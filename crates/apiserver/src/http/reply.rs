@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures::Stream;
-use http::{HeaderValue, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use http_body::Frame;
 use serde_json::Value;
 
@@ -64,6 +64,8 @@ pub struct Reply {
     pub warnings: Vec<String>,
     pub etag: Option<String>,
     pub retry_after: Option<u32>,
+    /// How the connection goes on, when that is in another protocol.
+    pub switch: HeaderMap,
 }
 
 impl Reply {
@@ -75,12 +77,18 @@ impl Reply {
             warnings: Vec::new(),
             etag: None,
             retry_after: None,
+            switch: HeaderMap::new(),
         }
     }
 
     /// A status alone.
     pub fn nothing(status: StatusCode) -> Self {
         Self { body: Body::empty(), ..Self::bytes(status, "", Bytes::new()) }
+    }
+
+    /// What follows on this connection is no longer HTTP.
+    pub fn switching(headers: HeaderMap) -> Self {
+        Self { switch: headers, ..Self::nothing(StatusCode::SWITCHING_PROTOCOLS) }
     }
 
     pub fn json(status: StatusCode, value: &Value) -> Self {
@@ -115,6 +123,7 @@ impl Reply {
         if !self.content_type.is_empty() {
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(self.content_type));
         }
+        headers.extend(self.switch);
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
         for warning in &self.warnings {
             if let Ok(value) = HeaderValue::from_str(&warning_text(warning)) {

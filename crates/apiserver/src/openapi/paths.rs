@@ -71,7 +71,7 @@ pub fn of(kind: &Kind) -> Vec<(String, Value)> {
     }
     add(collection, &own, verbs, &["list", "create", "deletecollection"]);
     add(item.clone(), &own, verbs, &["get", "update", "patch", "delete"]);
-    for subresource in subresources(kind) {
+    for subresource in subresources(kind).into_iter().filter(|subresource| !subresource.is_conversation()) {
         let speaks = subresource.speaks;
         let endpoint = Endpoint {
             schema: speaks.map_or_else(|| own.schema.clone(), foreign_name),

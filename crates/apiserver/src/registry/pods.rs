@@ -1,4 +1,4 @@
-//! What pods have beyond other kinds: a grace period, a node, eviction and logs.
+//! What pods have beyond other kinds: a grace period, a node, eviction and logs. Commands in them: `connect`.
 
 use std::sync::{Arc, OnceLock};
 
@@ -200,49 +200,8 @@ impl Registry {
         if call.verb != Verb::Get {
             return Err(ApiError::method_not_allowed());
         }
-        let pod = self.stored(kind, call.route.namespace(), call.route.name())?.value();
-        let names: Vec<&str> = ["initContainers", "containers"]
-            .iter()
-            .flat_map(|list| pod["spec"][*list].as_array().into_iter().flatten())
-            .filter_map(|container| container["name"].as_str())
-            .collect();
-        let asked = call.query.text("container");
-        let container = match (asked, pod["spec"]["containers"].as_array().map_or(&[][..], Vec::as_slice)) {
-            ("", [only]) => only["name"].as_str().unwrap_or_default(),
-            ("", _) => {
-                return Err(ApiError::bad_request(format!(
-                    "a container name must be specified for pod {}, choose one of: [{}]",
-                    object::name(&pod),
-                    names.join(" ")
-                )));
-            }
-            (asked, _) if names.contains(&asked) => asked,
-            (asked, _) => {
-                return Err(ApiError::bad_request(format!(
-                    "container {asked} is not valid for pod {}",
-                    object::name(&pod)
-                )));
-            }
-        };
-        let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
-        if node.is_empty() {
-            return Err(ApiError::bad_request(format!(
-                "pod {} does not have a host assigned",
-                object::name(&pod)
-            )));
-        }
-        let node = self.store.view().get("nodes", node).map(|stored| stored.value());
-        let node = node.ok_or_else(|| {
-            ApiError::not_found("", "nodes", pod["spec"]["nodeName"].as_str().unwrap_or_default())
-        })?;
-        let client = self.nodes.as_ref().ok_or_else(|| {
-            ApiError::new(
-                501,
-                "NotImplemented",
-                "this server runs without nodes: it has no way to read a container's log",
-            )
-        })?;
-        client.log(&node, &pod, container, &call.query).await
+        let place = self.container(call, kind)?;
+        self.kubelets()?.log(&place, &call.query).await
     }
 }
 

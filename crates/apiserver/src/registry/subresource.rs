@@ -25,6 +25,7 @@ impl Registry {
             "binding" => self.bind(call, kind).await,
             "eviction" => self.evict(call, kind).await,
             "log" => self.log(call, kind).await,
+            "exec" | "attach" => self.connect(call, kind).await,
             "token" => self.token(call, kind),
             // These write parts of the object itself.
             "finalize" | "approval" => self.object_verbs(call, kind).await,

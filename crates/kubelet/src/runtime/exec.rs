@@ -1,25 +1,33 @@
-//! A command inside a running container.
+//! A command inside a running container: to its end, for those who want to know how it went, or as a session with its streams.
 //!
-//! Invariant: a command that is not waited for any more is killed: when its time is over, and when its caller goes away.
+//! Invariant: a command that is not waited for any more is killed: when its time is over, when its caller goes away, and by
+//! the next agent when this one is killed.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe;
 use tokio::process::{Child, Command};
 
-use super::process;
+use super::process::{self, Handle};
 use super::{ContainerId, Error, ExecResult};
+
+mod session;
+
+pub use session::{Input, Output, Session, Streams, Terminal};
 
 /// What is kept of the output.
 const LONGEST: usize = 1024 * 1024;
 /// How long what was killed may take to be gone.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How often it is looked whether the container runtime has said which process the command is: it tells nobody.
+const LOOK: Duration = Duration::from_millis(5);
+const PID_FILE: &str = "exec-";
 
 /// Where a command is to be run.
 #[derive(Debug)]
@@ -37,60 +45,88 @@ pub(super) async fn run(
     timeout: Duration,
 ) -> Result<ExecResult, Error> {
     let failed = |source| Error::System { id: id.clone(), operation: "running a command in it", source };
-    let mut running = Running::start(place, command).map_err(failed)?;
-    if let Ok(result) = tokio::time::timeout(timeout, running.finish()).await {
+    let (mut running, mut output) = start_quietly(place, command).map_err(failed)?;
+    if let Ok(result) = tokio::time::timeout(timeout, finish(&mut running, &mut output)).await {
         return result.map_err(failed);
     }
     running.end().await;
     Err(Error::ExecTimeout { id: id.clone(), after: timeout })
 }
 
+/// Both outputs into one pipe, and no input.
+fn start_quietly(place: &Place, command: &[String]) -> io::Result<(Running, pipe::Receiver)> {
+    let (reader, writer) = io::pipe()?;
+    let output = pipe::Receiver::from_owned_fd(reader.into())?;
+    let running = Running::start(place, command, |exec| {
+        exec.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
+        Ok(())
+    })?;
+    Ok((running, output))
+}
+
+/// Reads while the command runs, then what is left.
+async fn finish(running: &mut Running, source: &mut pipe::Receiver) -> io::Result<ExecResult> {
+    let (mut output, mut buffer) = (Vec::new(), vec![0; 16 * 1024]);
+    let mut open = true;
+    let code = loop {
+        tokio::select! {
+            code = running.code() => break code?,
+            read = source.read(&mut buffer), if open => match read? {
+                0 => open = false,
+                count => keep(&mut output, &buffer[..count]),
+            },
+        }
+    };
+    while open && output.len() < LONGEST {
+        match source.try_read(&mut buffer) {
+            Ok(0) => break,
+            Ok(count) => keep(&mut output, &buffer[..count]),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(ExecResult { code, output })
+}
+
+fn keep(output: &mut Vec<u8>, bytes: &[u8]) {
+    let room = LONGEST.saturating_sub(output.len());
+    output.extend_from_slice(&bytes[..bytes.len().min(room)]);
+}
+
 /// A command that runs; dropped, it is killed.
-struct Running {
+pub struct Running {
     runtime: Child,
-    output: pipe::Receiver,
-    /// Has the number of the command, which is in a process group of its own.
+    /// Has the number of the command, which leads a session of its own.
     pid_file: PathBuf,
     finished: bool,
 }
 
 impl Running {
-    fn start(place: &Place, command: &[String]) -> io::Result<Self> {
-        let (reader, writer) = io::pipe()?;
-        let pid_file = place.directory.join(format!("exec-{:016x}", fastrand::u64(..)));
+    /// `streams` gives the container runtime what the command gets as its streams.
+    fn start(
+        place: &Place,
+        command: &[String],
+        streams: impl FnOnce(&mut Command) -> io::Result<()>,
+    ) -> io::Result<Self> {
+        let pid_file = place.directory.join(format!("{PID_FILE}{:016x}", fastrand::u64(..)));
         let mut exec = Command::new(&place.runtime);
         exec.arg("--root").arg(&place.run).arg("exec").arg("--pid-file").arg(&pid_file);
-        exec.arg(&place.name).args(command);
-        exec.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer).process_group(0);
-        let runtime = exec.spawn()?;
-        let output = pipe::Receiver::from_owned_fd(reader.into())?;
-        Ok(Self { runtime, output, pid_file, finished: false })
+        streams(&mut exec)?;
+        exec.arg(&place.name).args(command).process_group(0);
+        Ok(Self { runtime: exec.spawn()?, pid_file, finished: false })
     }
 
-    /// Reads while the command runs, then what is left.
-    async fn finish(&mut self) -> io::Result<ExecResult> {
-        let (mut output, mut buffer) = (Vec::new(), vec![0; 16 * 1024]);
-        let mut open = true;
-        let status = loop {
-            tokio::select! {
-                status = self.runtime.wait() => break status?,
-                read = self.output.read(&mut buffer), if open => match read? {
-                    0 => open = false,
-                    count => keep(&mut output, &buffer[..count]),
-                },
-            }
-        };
+    /// Waits for its end.
+    pub async fn code(&mut self) -> io::Result<i32> {
+        let status = self.runtime.wait().await?;
         self.finished = true;
-        while open && output.len() < LONGEST {
-            match self.output.try_read(&mut buffer) {
-                Ok(0) => break,
-                Ok(count) => keep(&mut output, &buffer[..count]),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) => return Err(error),
-            }
-        }
         // None: the runtime itself was killed.
-        Ok(ExecResult { code: status.code().unwrap_or(255), output })
+        Ok(status.code().unwrap_or(255))
+    }
+
+    /// Whether the container runtime came so far as to start the command; if not, the reason is in its output.
+    pub fn has_begun(&self) -> bool {
+        self.pid_file.exists()
     }
 
     /// Kills it and waits until it is gone.
@@ -106,23 +142,18 @@ impl Running {
         if std::mem::replace(&mut self.finished, true) {
             return None;
         }
-        let (runtime, pid_file) = (self.runtime.id()?, self.pid_file.clone());
+        // Opened while it is our child, so the number is still its own.
+        let (number, pid_file) = (self.runtime.id()?, self.pid_file.clone());
+        let runtime = Handle::open(number);
         let work = move || {
-            end(runtime, &pid_file);
+            let ended = runtime.and_then(|runtime| end(runtime.as_ref(), number, &pid_file));
+            if let Err(error) = ended {
+                tracing::warn!(%error, "a command in a container goes on though its time is over");
+            }
             remove(&pid_file);
         };
         std::thread::Builder::new().name("exec-end".into()).spawn(work).ok()
     }
-}
-
-/// A command that never ran has no file.
-fn remove(pid_file: &Path) {
-    let _ = fs::remove_file(pid_file);
-}
-
-fn keep(output: &mut Vec<u8>, bytes: &[u8]) {
-    let room = LONGEST.saturating_sub(output.len());
-    output.extend_from_slice(&bytes[..bytes.len().min(room)]);
 }
 
 impl Drop for Running {
@@ -133,12 +164,42 @@ impl Drop for Running {
     }
 }
 
-/// Kills the runtime first, so that it starts nothing any more, then the command with its group.
-fn end(runtime: u32, pid_file: &Path) {
-    let command = || fs::read_to_string(pid_file).ok().and_then(|text| text.trim().parse().ok());
-    for group in std::iter::once(runtime).chain(std::iter::once_with(command).flatten()) {
-        if let Err(error) = process::end_group(group, PATIENCE) {
-            tracing::warn!(group, %error, "a command in a container goes on though its time is over");
-        }
+/// A command that never ran has no file.
+fn remove(pid_file: &Path) {
+    let _ = fs::remove_file(pid_file);
+}
+
+/// Kills the command with its session, then the container runtime that waits for it. Killed before it has said which process the
+/// command is, the runtime could leave one behind that nobody knows; so it is let come that far.
+fn end(runtime: Option<&Handle>, number: u32, pid_file: &Path) -> io::Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    if let Some(runtime) = runtime {
+        while !pid_file.exists() && Instant::now() < deadline && !runtime.ended_within(LOOK)? {}
     }
+    if let Some(command) = command_of(pid_file) {
+        process::end_session(command, PATIENCE)?;
+    }
+    process::end_group(number, PATIENCE)
+}
+
+fn command_of(pid_file: &Path) -> Option<u32> {
+    fs::read_to_string(pid_file).ok()?.trim().parse().ok()
+}
+
+/// Ends the commands that an agent left behind in this container when it was killed.
+pub(super) fn end_abandoned(directory: &Path, cgroup: &str) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        if !entry.file_name().to_string_lossy().starts_with(PID_FILE) {
+            continue;
+        }
+        // The number may be another's by now, but not in this container.
+        if let Some(command) = command_of(&entry.path())
+            && process::is_in(command, cgroup)
+        {
+            process::end_session(command, PATIENCE)?;
+        }
+        remove(&entry.path());
+    }
+    Ok(())
 }

@@ -60,7 +60,19 @@ impl Lifecycle {
         let images = Images::at(&options.images);
         let opened = Self { options, images, capabilities, turns: Mutex::default() };
         opened.empty_trash()?;
+        opened.end_abandoned()?;
         Ok(opened)
+    }
+
+    /// Nobody waits any more for the commands that an earlier agent had begun.
+    fn end_abandoned(&self) -> Result<(), Error> {
+        for id in self.ids()? {
+            let directory = self.directory(&id)?;
+            let cgroup = cgroup_of(&self.options.cgroup_parent, &id);
+            exec::end_abandoned(directory.path(), &cgroup)
+                .map_err(file("ending abandoned commands of", directory.path()))?;
+        }
+        Ok(())
     }
 
     pub(super) fn images(&self) -> &Images {
@@ -68,17 +80,25 @@ impl Lifecycle {
     }
 
     pub(super) fn list(&self) -> Result<Vec<(ContainerId, State)>, Error> {
-        let path = self.options.state.join(CONTAINERS);
         let mut found = Vec::new();
-        for entry in fs::read_dir(&path).map_err(file("listing", &path))? {
-            let name = entry.map_err(file("listing", &path))?.file_name();
-            let Some(id) = name.to_str().and_then(record::id) else { continue };
+        for id in self.ids()? {
             if let Some(state) = self.state(&id)? {
                 found.push((id, state));
             }
         }
-        found.sort_by(|one, other| one.0.cmp(&other.0));
         Ok(found)
+    }
+
+    /// Of all containers that have a directory, in order.
+    fn ids(&self) -> Result<Vec<ContainerId>, Error> {
+        let path = self.options.state.join(CONTAINERS);
+        let mut ids = Vec::new();
+        for entry in fs::read_dir(&path).map_err(file("listing", &path))? {
+            let name = entry.map_err(file("listing", &path))?.file_name();
+            ids.extend(name.to_str().and_then(record::id));
+        }
+        ids.sort();
+        Ok(ids)
     }
 
     pub(super) fn state(&self, id: &ContainerId) -> Result<Option<State>, Error> {

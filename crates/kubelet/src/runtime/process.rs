@@ -47,6 +47,7 @@ impl Identity {
 /// What is needed of `/proc/PID/stat`.
 struct Stat {
     group: i32,
+    session: i32,
     start: u64,
 }
 
@@ -68,6 +69,7 @@ impl Stat {
             |number: usize| fields.get(number - 3).and_then(|field| field.parse::<i64>().ok()).unwrap_or(0);
         Ok(Some(Self {
             group: i32::try_from(field(5)).unwrap_or(0),
+            session: i32::try_from(field(6)).unwrap_or(0),
             start: u64::try_from(field(22)).unwrap_or(0),
         }))
     }
@@ -127,10 +129,26 @@ impl Handle {
 /// Kills the members of a process group, and waits for their end.
 pub fn end_group(group: u32, patience: Duration) -> io::Result<()> {
     let Ok(group) = i32::try_from(group) else { return Ok(()) };
+    end_all(|process| process.group == group, patience)
+}
+
+/// Kills the members of a session, which a shell with jobs divides into many groups, and waits for their end.
+pub fn end_session(session: u32, patience: Duration) -> io::Result<()> {
+    let Ok(session) = i32::try_from(session) else { return Ok(()) };
+    end_all(|process| process.session == session, patience)
+}
+
+/// Whether the process of this number is in this cgroup, in any hierarchy.
+pub fn is_in(pid: u32, cgroup: &str) -> bool {
+    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    groups.lines().filter_map(|line| line.splitn(3, ':').nth(2)).any(|path| path.ends_with(cgroup))
+}
+
+fn end_all(is_meant: impl Fn(&Stat) -> bool, patience: Duration) -> io::Result<()> {
     let deadline = Instant::now() + patience;
     // A member may start another one before the signal reaches it, hence again until there is none.
     loop {
-        let members = members(group)?;
+        let members = members(&is_meant)?;
         if members.is_empty() {
             return Ok(());
         }
@@ -148,14 +166,14 @@ pub fn end_group(group: u32, patience: Duration) -> io::Result<()> {
     }
 }
 
-/// The members of a process group that have not ended.
-fn members(group: i32) -> io::Result<Vec<Handle>> {
+/// The processes that are meant and have not ended.
+fn members(is_meant: &impl Fn(&Stat) -> bool) -> io::Result<Vec<Handle>> {
     let mut members = Vec::new();
     for entry in fs::read_dir("/proc")? {
         let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
         // Opened before it is looked at: what is looked at is then what is open.
         let Some(handle) = Handle::open(pid)? else { continue };
-        if Stat::of(pid)?.is_some_and(|stat| stat.group == group) && !handle.ended_within(Duration::ZERO)? {
+        if Stat::of(pid)?.is_some_and(|stat| is_meant(&stat)) && !handle.ended_within(Duration::ZERO)? {
             members.push(handle);
         }
     }

@@ -5,6 +5,8 @@
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
+use super::query::{self, pairs};
+
 /// What a caller asks of a log.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LogOptions {
@@ -22,11 +24,7 @@ impl LogOptions {
         let mut options = Self::default();
         for (name, value) in pairs(query) {
             let wrong = || format!("{name}={value:?} cannot be used");
-            let flag = || match value.as_str() {
-                "" | "true" | "1" => Ok(true),
-                "false" | "0" => Ok(false),
-                _ => Err(wrong()),
-            };
+            let flag = || query::flag(&value).ok_or_else(wrong);
             match name.as_str() {
                 "follow" => options.follow = flag()?,
                 "previous" => options.previous = flag()?,
@@ -43,33 +41,6 @@ impl LogOptions {
         }
         Ok(options)
     }
-}
-
-/// The pairs of a query, decoded.
-fn pairs(query: &str) -> impl Iterator<Item = (String, String)> {
-    query.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        (decoded(name), decoded(value))
-    })
-}
-
-fn decoded(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let hex = |at: usize| after.get(at).and_then(|byte| char::from(*byte).to_digit(16));
-        match (first, hex(0), hex(1)) {
-            (b'%', Some(high), Some(low)) => {
-                bytes.push(u8::try_from(high * 16 + low).unwrap_or_default());
-                rest = after.get(2..).unwrap_or_default();
-                continue;
-            }
-            (b'+', ..) => bytes.push(b' '),
-            (byte, ..) => bytes.push(*byte),
-        }
-        rest = after;
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// Turns what a log holds into what a caller gets. It keeps what is left of a line that is not whole yet.
@@ -164,20 +135,21 @@ fn start_of_tail(lines: &[&[u8]], count: usize) -> usize {
 }
 
 /// One line of the log.
-struct Line<'a> {
+pub struct Line<'a> {
     stamp: &'a [u8],
+    pub is_error: bool,
     /// The container's own line goes on.
-    partial: bool,
-    text: &'a [u8],
+    pub partial: bool,
+    pub text: &'a [u8],
 }
 
 impl<'a> Line<'a> {
-    fn parse(line: &'a [u8]) -> Option<Self> {
+    pub fn parse(line: &'a [u8]) -> Option<Self> {
         let line = line.strip_suffix(b"\n").unwrap_or(line);
         let mut parts = line.splitn(4, |byte| *byte == b' ');
         let (stamp, stream, tag, text) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
         let known = matches!(stream, b"stdout" | b"stderr") && matches!(tag, b"F" | b"P");
-        known.then_some(Self { stamp, partial: tag == b"P", text })
+        known.then_some(Self { stamp, is_error: stream == b"stderr", partial: tag == b"P", text })
     }
 
     fn time(&self) -> Option<Timestamp> {

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test says what it expects")]
 
 mod cluster;
+mod exec;
 #[path = "../runtime/fixture.rs"]
 #[allow(dead_code, reason = "what isolates tests of the runtime isolates these too; not all of it is used")]
 mod fixture;

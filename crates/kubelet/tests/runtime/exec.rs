@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use kubelet::runtime::Error;
+use kubelet::runtime::{Error, State, Streams};
 
 use crate::fixture::{LONG, eventually, isolated, processes, sleeper, wrote};
 
@@ -57,12 +57,21 @@ fn a_command_that_is_not_waited_for_is_killed() {
             let (runtime, id) = (runtime.clone(), container.id.clone());
             async move { runtime.exec(&id, &shell("sleep 2002"), LONG).await }
         });
-        // From then on it is known which process it is: before, the container runtime is still at it.
-        let begun = || pid_files(&node.container_directory(&container.id)) == 1;
-        eventually("the command runs", || begun() && runs("sleep 2002")()).await;
+        eventually("the command runs", runs("sleep 2002")).await;
         abandoned.abort();
         eventually("the command ends", || !runs("2002")()).await;
-        assert_eq!(pid_files(&node.container_directory(&container.id)), 0);
+        eventually("its file is gone", || pid_files(&node.container_directory(&container.id)) == 0).await;
+
+        // Whatever the container runtime is at.
+        for wait in (0..120).step_by(8) {
+            let command = shell("sleep 2003");
+            let exec = runtime.exec(&container.id, &command, LONG);
+            let _ = tokio::time::timeout(Duration::from_millis(wait), exec).await;
+        }
+        let directory = node.container_directory(&container.id);
+        eventually("all of it is gone", || !runs("2003")() && !runs("runc")() && pid_files(&directory) == 0)
+            .await;
+        assert!(!runs("2003")(), "{:?}", processes());
         runtime.remove(&container.id).await.unwrap();
     });
 }
@@ -70,4 +79,26 @@ fn a_command_that_is_not_waited_for_is_killed() {
 fn pid_files(directory: &std::path::Path) -> usize {
     let files = std::fs::read_dir(directory).unwrap();
     files.filter(|file| file.as_ref().unwrap().file_name().to_string_lossy().starts_with("exec")).count()
+}
+
+#[test]
+fn a_command_of_an_agent_that_was_killed_is_ended_by_the_next() {
+    isolated("exec::a_command_of_an_agent_that_was_killed_is_ended_by_the_next", async |node| {
+        let runtime = node.open();
+        let container = sleeper("a");
+        runtime.start(&container).await.unwrap();
+        wrote(&runtime, &container.id, "ready").await;
+        // What is left when nobody gets to drop anything.
+        let session = runtime.session(&container.id, &shell("sleep 2004"), Streams::default()).await.unwrap();
+        let directory = node.container_directory(&container.id);
+        let runs = || processes().iter().any(|process| process.contains("sleep 2004"));
+        eventually("the command runs", || runs() && pid_files(&directory) == 1).await;
+        std::mem::forget(session);
+
+        let next = node.open();
+        assert!(!runs(), "{:?}", processes());
+        assert_eq!(pid_files(&directory), 0);
+        assert!(matches!(next.state(&container.id).await.unwrap(), Some(State::Running { .. })));
+        next.remove(&container.id).await.unwrap();
+    });
 }

@@ -103,7 +103,7 @@ impl Executor {
                     .collect(),
                 disks: made.disks.clone(),
                 places: Places {
-                    console: in_private("console.sock"),
+                    console: in_private(crate::console::SOCKET),
                     console_log: self.settings.console_log().display().to_string(),
                     screen: in_private(SCREEN_SOCKET),
                 },
