@@ -9,9 +9,8 @@ use api::mac::MacAddress;
 use tracing::info;
 use wire::{Accelerator, AcceleratorPolicy, InterfaceStatus, Vnic};
 
-use super::{Executor, kernel_mac, whole};
+use super::{Executor, kernel_mac, make_for_qemu, whole};
 use crate::domain::{self, DiskFacts, Facts, Places, VnicFacts};
-use crate::hypervisor::QEMU_USER;
 use crate::network::{self, Guest};
 use crate::plan::{self, Plan, PlannedVnic};
 use crate::supervise::Input;
@@ -89,9 +88,7 @@ impl Executor {
 
     fn make_place_for_screen(&self) -> io::Result<()> {
         let socket = self.settings.private.join(SCREEN_SOCKET);
-        let directory = socket.parent().unwrap_or(&self.settings.private);
-        std::fs::create_dir_all(directory)?;
-        std::os::unix::fs::chown(directory, Some(QEMU_USER), Some(QEMU_USER))
+        make_for_qemu(socket.parent().unwrap_or(&self.settings.private))
     }
 
     async fn make_vnic(
@@ -166,6 +163,14 @@ impl Executor {
         }
     }
 
+    /// The domain that another launcher brings, from its arrival to its end.
+    pub(super) async fn await_domain(&self) {
+        if let Some(plan) = &self.made.lock().await.plan {
+            self.hypervisor.expect(&plan.name);
+        }
+        self.follow_arrival().await;
+    }
+
     async fn try_start_domain(&self) -> Result<(), String> {
         let (document, paused) = {
             let made = self.made.lock().await;
@@ -193,7 +198,7 @@ impl Executor {
     }
 
     /// Until now the addresses were at the pod's interfaces, and neighbours may remember it.
-    async fn announce(&self) {
+    pub(super) async fn announce(&self) {
         for made in &self.made.lock().await.vnics {
             if let Err(error) = self.wiring.announce(&made.vnic, kernel_mac(made.mac)).await {
                 self.say(Input::Problem { cause: whole(&error) });
