@@ -130,10 +130,13 @@ fn daemon_configuration(sockets: &Path, uuid: &str) -> String {
 }
 
 /// A user without rights, and nothing that a pod has not: no cgroup of one's own, no security module, no mounts, no second
-/// daemon for QEMU's output. Files are given to that user by the launcher.
+/// daemon for QEMU's output. Files are given to that user by the launcher. Volumes of the user's are where the target of a move finds them
+/// too: who lets a guest move has seen to that.
 fn qemu_configuration() -> String {
     format!(
         "user = \"+{QEMU_USER}\"\ngroup = \"+{QEMU_USER}\"\ndynamic_ownership = 0\nremember_owner = 0\n\
-         security_driver = \"none\"\ncgroup_controllers = []\nnamespaces = []\nstdio_handler = \"file\"\n"
+         security_driver = \"none\"\ncgroup_controllers = []\nnamespaces = []\nstdio_handler = \"file\"\n\
+         shared_filesystems = [ \"{}\" ]\n",
+        api::names::paths::DISKS
     )
 }

@@ -196,7 +196,12 @@ impl Hypervisor for Libvirt {
         self.lock().domain = Some(domain.to_owned());
     }
 
-    fn migrate(&self, options: &MigrateOptions, sockets: &Path) -> Result<(), HypervisorError> {
+    fn migrate(
+        &self,
+        options: &MigrateOptions,
+        disks: Vec<String>,
+        sockets: &Path,
+    ) -> Result<(), HypervisorError> {
         let (name, socket) = {
             let inner = self.lock();
             (inner.domain.clone(), inner.daemon.socket().to_owned())
@@ -205,7 +210,7 @@ impl Hypervisor for Libvirt {
         let Some(name) = name else { return Err(HypervisorError::new(operation, "there is no domain")) };
         let moved = Connect::open(Some(&uri(&socket)))
             .and_then(|connection| connection.lookup_domain_by_name(&name))
-            .and_then(|domain| migration::migrate(&domain, options, sockets));
+            .and_then(|domain| migration::migrate(&domain, options, disks, sockets));
         moved.map_err(|error| HypervisorError::new(operation, error))
     }
 

@@ -64,9 +64,14 @@ pub trait Hypervisor: Send + Sync + 'static {
     fn state(&self) -> Result<DomainState, HypervisorError>;
     /// Another hypervisor will bring a domain of this name.
     fn expect(&self, domain: &str);
-    /// Moves the domain through the sockets in this directory, and answers when it is gone, or stays. Every other call is
-    /// answered meanwhile.
-    fn migrate(&self, options: &MigrateOptions, sockets: &Path) -> Result<(), HypervisorError>;
+    /// Moves the domain, with these disks of it, through the sockets in this directory, and answers when it is gone, or
+    /// stays. Every other call is answered meanwhile.
+    fn migrate(
+        &self,
+        options: &MigrateOptions,
+        disks: Vec<String>,
+        sockets: &Path,
+    ) -> Result<(), HypervisorError>;
     /// How far the move is; none: there is none.
     fn progress(&self) -> Result<Option<ProgressSample>, HypervisorError>;
     /// How the last move went that came to its end; none: there was none.

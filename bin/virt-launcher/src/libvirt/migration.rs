@@ -20,13 +20,21 @@ const MEMORY_BACKING: &str = "<memoryBacking>";
 const ALLOCATED: &str = "<memoryBacking><allocation mode='immediate'/>";
 
 /// Moves it; answers when it is gone, or stays.
-pub fn migrate(domain: &Domain, options: &MigrateOptions, sockets: &Path) -> Result<(), Error> {
+pub fn migrate(
+    domain: &Domain,
+    options: &MigrateOptions,
+    disks: Vec<String>,
+    sockets: &Path,
+) -> Result<(), Error> {
     let socket = |channel: i32| {
         let channel = u16::try_from(channel).unwrap_or_default();
         sockets.join(MigrateOptions::socket(&options.sockets, channel)).display().to_string()
     };
     domain.migrate_set_max_downtime(options.downtime_ms.max(1), 0)?;
+    let flags = flags(options, !disks.is_empty());
     let parameters = MigrateParameters {
+        disks_uri: (!disks.is_empty()).then(|| format!("unix://{}", socket(channels::DISKS))),
+        migrate_disks: disks,
         uri: Some(format!("unix://{}", socket(channels::MEMORY))),
         dest_xml: Some(prepared(
             &domain.xml_desc(sys::VIR_DOMAIN_XML_MIGRATABLE | sys::VIR_DOMAIN_XML_SECURE)?,
@@ -37,12 +45,13 @@ pub fn migrate(domain: &Domain, options: &MigrateOptions, sockets: &Path) -> Res
         ..MigrateParameters::default()
     };
     let destination = format!("qemu+unix:///system?socket={}", socket(channels::RPC));
-    domain.migrate_to_uri3(Some(&destination), parameters, flags(options))
+    domain.migrate_to_uri3(Some(&destination), parameters, flags)
 }
 
 /// The domain says after its end at the target how it ended, as it does here: so it is defined there too.
-fn flags(options: &MigrateOptions) -> u32 {
+fn flags(options: &MigrateOptions, disks: bool) -> u32 {
     let optional = [
+        (disks, sys::VIR_MIGRATE_NON_SHARED_DISK),
         (connections(options).is_some(), sys::VIR_MIGRATE_PARALLEL),
         (options.auto_converge, sys::VIR_MIGRATE_AUTO_CONVERGE),
         (options.post_copy, sys::VIR_MIGRATE_POSTCOPY),
@@ -66,13 +75,31 @@ fn prepared(document: &str) -> String {
 }
 
 /// How far the move is; none: there is none.
+#[allow(
+    unsafe_code,
+    reason = "the binding's own call is undefined when there is no job: it takes nothing for a list"
+)]
 pub fn progress(
     domain: &Domain,
     which: sys::virDomainGetJobStatsFlags,
 ) -> Result<Option<ProgressSample>, Error> {
-    let stats = domain.job_stats(which)?;
-    let is_there = u32::try_from(stats.r#type).is_ok_and(|kind| kind != sys::VIR_DOMAIN_JOB_NONE);
-    Ok(is_there.then(|| sample(&stats)))
+    let (mut kind, mut count, mut list) = (0, 0, std::ptr::null_mut());
+    // SAFETY: the pointer is valid as long as the domain is borrowed; libvirt fills in the other three.
+    checked(unsafe {
+        sys::virDomainGetJobStats(domain.as_ptr(), &raw mut kind, &raw mut list, &raw mut count, which)
+    })?;
+    let length = usize::try_from(count).unwrap_or_default();
+    if list.is_null() || length == 0 || u32::try_from(kind) == Ok(sys::VIR_DOMAIN_JOB_NONE) {
+        return Ok(None);
+    }
+    // SAFETY: libvirt made a list of that length, and it is freed after it was read.
+    let sample = unsafe {
+        let parameters = std::slice::from_raw_parts(list, length).to_vec();
+        let sample = sample(&JobStats::from((kind, parameters)));
+        sys::virTypedParamsFree(list, count);
+        sample
+    };
+    Ok(Some(sample))
 }
 
 fn sample(stats: &JobStats) -> ProgressSample {
@@ -125,9 +152,9 @@ mod tests {
     #[test]
     fn what_is_asked_for_is_what_libvirt_is_told() {
         let options = MigrateOptions { parallel_connections: Some(4), ..MigrateOptions::default() };
-        assert_ne!(flags(&options) & sys::VIR_MIGRATE_PARALLEL, 0);
+        assert_ne!(flags(&options, false) & sys::VIR_MIGRATE_PARALLEL, 0);
         let options = MigrateOptions { post_copy: true, ..options };
-        assert_eq!(flags(&options) & sys::VIR_MIGRATE_PARALLEL, 0);
-        assert_ne!(flags(&options) & sys::VIR_MIGRATE_POSTCOPY, 0);
+        assert_eq!(flags(&options, false) & sys::VIR_MIGRATE_PARALLEL, 0);
+        assert_ne!(flags(&options, false) & sys::VIR_MIGRATE_POSTCOPY, 0);
     }
 }

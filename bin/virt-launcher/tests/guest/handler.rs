@@ -32,14 +32,31 @@ pub struct Handler {
 impl Handler {
     /// A node with a bridge that is the gateway, a pod, a launcher that says hello.
     pub async fn start() -> Self {
+        Self::start_at(GATEWAY).await
+    }
+
+    /// The same with another address for the node.
+    pub async fn start_at(address: &str) -> Self {
         let pod = Pod::start();
         let node = Handle::open(&pod.node.namespace).unwrap();
         node.ensure_link(&NewLink::bridge("cni0").up()).await.unwrap();
-        node.add_address("cni0", Address::new(format!("{GATEWAY}/24").parse().unwrap())).await.unwrap();
+        node.add_address("cni0", Address::new(format!("{address}/24").parse().unwrap())).await.unwrap();
         let asked = Arc::default();
         serve(&pod, Arc::clone(&asked));
         let (commands, status, refusals) = connect(&pod).await;
         Self { pod, commands, status, refusals, asked }
+    }
+
+    /// Makes one segment of two nodes' bridges.
+    pub async fn join(&self, other: &Self) {
+        let node = Handle::open(&self.pod.node.namespace).unwrap();
+        let far = &other.pod.node.namespace;
+        node.create_link(
+            &NewLink::veth("uplink", Peer::new("uplink").namespace(far).up()).master("cni0").up(),
+        )
+        .await
+        .unwrap();
+        Handle::open(far).unwrap().set_master("uplink", "cni0").await.unwrap();
     }
 
     pub async fn send(&mut self, command: &Command) {

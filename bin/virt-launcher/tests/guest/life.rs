@@ -8,7 +8,7 @@ use crate::handler::{ADDRESS, GATEWAY, Handler, MTU};
 
 const MAC: &str = "02:00:00:00:09:05";
 
-fn instance(firmware: &Value) -> Box<VirtualMachineInstance> {
+pub fn instance(firmware: &Value) -> Box<VirtualMachineInstance> {
     let vmi = json!({
         "apiVersion": "kubevirt.io/v1",
         "kind": "VirtualMachineInstance",
@@ -34,7 +34,7 @@ fn instance(firmware: &Value) -> Box<VirtualMachineInstance> {
 }
 
 /// Boots the test guest.
-fn guest() -> Command {
+pub fn guest() -> Command {
     let container = json!({ "image": "guest", "kernelPath": "/vmlinuz", "initrdPath": "/initrd" });
     let firmware =
         json!({ "kernelBoot": { "kernelArgs": "console=ttyS0 quiet panic=-1", "container": container } });
@@ -53,7 +53,7 @@ fn detached(handler: &Handler) -> Vec<String> {
         .collect()
 }
 
-async fn nothing_is_left(handler: &Handler) {
+pub async fn nothing_is_left(handler: &Handler) {
     assert_eq!(detached(handler), ["default"], "{}", handler.pod.log());
     assert_eq!(handler.links().await, Vec::<String>::new());
     assert_eq!(handler.pod.processes(""), Vec::<u32>::new());

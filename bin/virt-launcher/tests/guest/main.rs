@@ -6,4 +6,5 @@
 
 mod handler;
 mod life;
+mod moves;
 mod sandbox;

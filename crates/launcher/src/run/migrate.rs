@@ -8,6 +8,7 @@ use wire::MigrateOptions;
 
 use super::Executor;
 use crate::convergence::{Convergence, Verdict};
+use crate::domain;
 use crate::hypervisor::{DomainState, Hypervisor};
 use crate::supervise::Input;
 
@@ -20,7 +21,8 @@ impl Executor {
         let mut watch = Convergence::new(&options);
         let mut given_up = None;
         let sockets = self.settings.migration_sockets();
-        let moving = self.call(move |hypervisor| hypervisor.migrate(&options, &sockets));
+        let disks = self.made.lock().await.plan.as_ref().map(domain::travelling).unwrap_or_default();
+        let moving = self.call(move |hypervisor| hypervisor.migrate(&options, disks, &sockets));
         tokio::pin!(moving);
         let (begun, mut ticks) = (Instant::now(), tokio::time::interval(INTERVAL));
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
