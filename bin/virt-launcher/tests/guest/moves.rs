@@ -139,3 +139,52 @@ async fn a_guest_moves_with_its_memory_and_its_connections() {
     assert_eq!(checked["ok"], json!(true), "{checked}");
     assert!(!target.pod.console().contains(r#""event":"boot""#), "it was never started there");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_move_that_is_given_up_leaves_the_guest_where_it_was() {
+    let (mut source, mut target) = two_nodes().await;
+    let mut counter = Counter::open(&source);
+    let _road = Road::open(&source, &target);
+    // So slow that it cannot end before it is given up.
+    let slow = MigrateOptions { bytes_per_second: Some(1 << 20), ..options("m1") };
+    source.send(&Command::Migrate { options: Box::new(slow) }).await;
+    let sent =
+        |status: &Status| status.migration.as_ref().is_some_and(|report| report.sample.processed_bytes > 0);
+    let under_way = source.until("under way", 60, sent).await;
+    assert_eq!(migration(&under_way), Some(MigrationPhase::Running));
+    source.send(&Command::CancelMigration).await;
+    let over =
+        source.until("given up", 30, |status| migration(status).is_some_and(MigrationPhase::is_final)).await;
+    assert_eq!((migration(&over), over.phase), (Some(MigrationPhase::Cancelled), Phase::Running), "{over:?}");
+
+    let there = target.until("ended", 30, |status| status.phase == Phase::Ended).await;
+    let ending = there.ending.unwrap();
+    assert_eq!((ending.outcome, ending.reason.as_str()), (Outcome::Failed, "NeverArrived"), "{ending:?}");
+    assert_eq!(target.pod.ended().await.code(), Some(1));
+    nothing_is_left(&target).await;
+
+    counter.read(100);
+    let checked = source.control(&json!({ "check": {} }));
+    assert_eq!(checked["ok"], json!(true), "{checked}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_target_that_dies_on_the_way_leaves_the_guest_where_it_was() {
+    let (mut source, target) = two_nodes().await;
+    let mut counter = Counter::open(&source);
+    let road = Road::open(&source, &target);
+    let slow = MigrateOptions { bytes_per_second: Some(1 << 20), ..options("m1") };
+    source.send(&Command::Migrate { options: Box::new(slow) }).await;
+    let sent =
+        |status: &Status| status.migration.as_ref().is_some_and(|report| report.sample.processed_bytes > 0);
+    source.until("under way", 60, sent).await;
+    target.pod.kill("qemu-system");
+    drop(road);
+    let over =
+        source.until("failed", 60, |status| migration(status).is_some_and(MigrationPhase::is_final)).await;
+    assert_eq!((migration(&over), over.phase), (Some(MigrationPhase::Failed), Phase::Running), "{over:?}");
+    assert!(over.migration.unwrap().reason.is_some());
+    counter.read(100);
+    let checked = source.control(&json!({ "check": {} }));
+    assert_eq!(checked["ok"], json!(true), "{checked}");
+}
