@@ -22,6 +22,8 @@ pub const EXTERNAL_CA: &str = "kubevirt-external-ca";
 pub const CA_BUNDLE_KEY: &str = "ca-bundle";
 /// Secret with the authority's own key. Written and read by the controller.
 pub const CA_SECRET: &str = "kubevirt-ca";
+/// Signer of the handlers' certificates, named in their signing requests. Asked by the handler; answered by the controller.
+pub const HANDLER_SIGNER: &str = "godwit.dev/handler";
 /// Secret: the handler as a server. Written by the controller; read by the handler.
 pub const HANDLER_SERVER_CERTS: &str = "kubevirt-virt-handler-server-certs";
 /// Secret: the handler as a client in migrations. Written by the controller; read by the handler.
