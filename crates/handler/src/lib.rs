@@ -87,16 +87,19 @@ pub async fn run(options: Options, stop: impl Future<Output = ()> + Send) -> Res
     let attachments = opened.map_err(Error::Interrupted)?.map_err(Error::Attachments)?;
     let reporter =
         Reporter { controller: api::names::objects::HANDLER.to_owned(), instance: Some(node.clone()) };
+    let namespace = options.road.namespace.clone();
+    let (road, keeping) = Road::new(client.clone(), &node, options.road);
     let shared = Shared {
         node: node.clone(),
+        namespace,
         client: client.clone(),
         recorder: Recorder::new(client.clone(), reporter),
         places: Places { kubelet, namespaces },
         attachments: attachments.clone(),
         turned: Arc::new(Turned::default()),
         accelerator: watch::Sender::new(None),
+        road,
     };
-    let (_road, keeping) = Road::new(client.clone(), &node, options.road);
     tracing::info!(node, "the handler runs");
     let attend = |pod: Arc<Pod>, view| Launcher::new(shared.clone(), &pod, view).attend();
     tokio::select! {

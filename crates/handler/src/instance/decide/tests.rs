@@ -69,6 +69,10 @@ impl Case {
             told: &self.told,
             attached: self.attached,
             accelerator: AcceleratorPolicy::Probe,
+            processors: 2,
+            here: None,
+            receiving: None,
+            sending: None,
         };
         decide(&situation, now)
     }
