@@ -105,6 +105,11 @@ impl Queue {
         Self { entries, limits }
     }
 
+    /// Whether the move of this UID is not over.
+    pub fn has(&self, uid: Option<&str>) -> bool {
+        uid.is_some_and(|uid| self.entry(uid).is_some())
+    }
+
     /// Another move of the same VM that this one must leave the VM to: one that has begun, or an older one.
     pub fn rival(&self, uid: &str) -> Option<&Entry> {
         let own = self.entry(uid)?;

@@ -16,8 +16,8 @@ fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
 }
 
-fn time(second: i64) -> Option<Time> {
-    Some(Time(at(second)))
+fn time(second: i64) -> Time {
+    Time(at(second))
 }
 
 /// A move as it is in this phase when all is well; the record, where there is one, is given.
@@ -56,14 +56,14 @@ fn listening() -> MigrationState {
 }
 
 fn sending() -> MigrationState {
-    MigrationState { start_timestamp: time(NOW - 1), ..listening() }
+    MigrationState { start_timestamp: Some(time(NOW - 1)), ..listening() }
 }
 
 fn arrived() -> MigrationState {
     MigrationState {
         completed: true,
-        end_timestamp: time(NOW),
-        target_node_domain_ready_timestamp: time(NOW),
+        end_timestamp: Some(time(NOW)),
+        target_node_domain_ready_timestamp: Some(time(NOW)),
         ..sending()
     }
 }
@@ -150,7 +150,7 @@ fn a_move_is_given_up_in_the_way_that_is_safe() {
         let decision = decided(&facts);
         assert_eq!((decision.phase, decision.effects), (phase, effects), "{what}");
     }
-    let seen = MigrationState { target_node_domain_ready_timestamp: time(NOW), ..sending.clone() };
+    let seen = MigrationState { target_node_domain_ready_timestamp: Some(time(NOW)), ..sending.clone() };
     let late = decided(&deleted(Running, Record::Ours(&seen)));
     assert_eq!(
         (late.phase, late.effects),
@@ -161,7 +161,7 @@ fn a_move_is_given_up_in_the_way_that_is_safe() {
 
 #[test]
 fn the_source_may_die_once_the_guest_is_there() {
-    let seen = MigrationState { target_node_domain_ready_timestamp: time(NOW - 15), ..sending() };
+    let seen = MigrationState { target_node_domain_ready_timestamp: Some(time(NOW - 15)), ..sending() };
     assert_eq!(decided(&facts(Some(Running), Record::Ours(&seen))).phase, Succeeded);
     let post_copy = MigrationState { mode: Some(MigrationMode::PostCopy), ..seen };
     assert_eq!(decided(&facts(Some(Running), Record::Ours(&post_copy))).phase, Running, "its memory is not");
@@ -171,7 +171,7 @@ fn the_source_may_die_once_the_guest_is_there() {
 fn a_guest_that_left_and_was_not_seen_is_at_home_where_it_went() {
     let left = MigrationState {
         target_node_domain_ready_timestamp: None,
-        end_timestamp: time(NOW - 60),
+        end_timestamp: Some(time(NOW - 60)),
         ..arrived()
     };
     let decision = decided(&facts(Some(Running), Record::Ours(&left)));
