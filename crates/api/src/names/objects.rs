@@ -47,6 +47,10 @@ pub const MANAGEMENT_CLUSTER_NETWORK: &str = "mgmt";
 pub const EVACUATION_PREFIX: &str = "kubevirt-evacuation-";
 /// Beginning of the name of a migration that an update made. Written by the controller.
 pub const WORKLOAD_UPDATE_PREFIX: &str = "kubevirt-workload-update-";
+/// Beginning of the name of the secret of a move without TLS; its UID follows. Written by the controller; read by the handlers.
+pub const MIGRATION_TOKEN_PREFIX: &str = "migration-";
+/// Key of the token in that secret: hexadecimal digits.
+pub const MIGRATION_TOKEN_KEY: &str = "token";
 /// Container of a launcher pod that runs the guest. Written by the controller; read by the controller and the handler.
 pub const LAUNCHER_CONTAINER: &str = "compute";
 /// Configuration of the webhooks that refuse. Made by the controller.

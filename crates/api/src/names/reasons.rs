@@ -64,6 +64,25 @@ pub const TEMPLATE_CHANGED: &str = "TemplateChanged";
 /// `Failure` of a VM: an instance of its name is somebody else's.
 pub const INSTANCE_NOT_OWNED: &str = "InstanceNotOwned";
 
+/// `migrationQueued`: as many VMs move as may. The limit's name.
+pub const CLUSTER_LIMIT: &str = "ParallelMigrationsPerCluster";
+/// `migrationQueued`: as many VMs leave the node as may. The limit's name.
+pub const OUTBOUND_LIMIT: &str = "ParallelOutboundMigrationsPerNode";
+/// `migrationQueued`: as many VMs arrive at the node as may. The limit's name.
+pub const INBOUND_LIMIT: &str = "ParallelInboundMigrationsPerNode";
+/// `migrationQueued`: the installation is being changed, its migration network maybe.
+pub const INSTALLATION_NOT_READY: &str = "InstallationNotReady";
+/// `migrationQueued`: the guest does not run yet.
+pub const INSTANCE_NOT_RUNNING: &str = "InstanceNotRunning";
+/// `migrationQueued`: the last attempts failed, and the next one waits.
+pub const BACK_OFF: &str = "MigrationBackoff";
+/// `migrationAbortRequested`: somebody deleted the migration.
+pub const DELETED: &str = "Deleted";
+/// `migrationAbortRequested`: the system gave it up.
+pub const GIVEN_UP: &str = "GivenUp";
+/// `EvictionRequested`: the node must be left.
+pub const EVICTION_REQUESTED: &str = "EvictionRequested";
+
 /// `IPsAllocated`: they were given.
 pub const SUCCESSFUL_ALLOCATION: &str = "SuccessfulAllocation";
 /// `IPsAllocated`: there is none left.
