@@ -235,7 +235,7 @@ impl Launcher {
             self.door = None;
             if let Some(wanted) = &decision.receive {
                 let opened = Door::open(&self.shared, &self.pod.uid, wanted).await;
-                again = Some(self.opened(opened.map(|door| self.door = Some(door))));
+                (self.door, again) = self.opened(opened);
             }
         }
         if self.sockets.as_ref().map(|sockets| &sockets.wanted) != decision.send.as_ref() {
@@ -244,22 +244,23 @@ impl Launcher {
             }
             if let Some(wanted) = &decision.send {
                 let opened = Sockets::open(&self.shared, &self.pod.uid, wanted).await;
-                again = Some(self.opened(opened.map(|sockets| self.sockets = Some(sockets))));
+                (self.sockets, again) = self.opened(opened);
             }
         }
         again
     }
 
-    fn opened(&self, outcome: Result<(), transfer::TransferError>) -> Duration {
+    /// What came of it, and when to decide again.
+    fn opened<T>(&self, outcome: Result<T, transfer::TransferError>) -> (Option<T>, Option<Duration>) {
         match outcome {
-            Ok(()) => Duration::ZERO,
+            Ok(opened) => (Some(opened), Some(Duration::ZERO)),
             Err(cause) => {
                 tracing::warn!(
                     pod = self.pod.name,
                     cause = chain(&cause),
                     "guest memory can neither come nor go; trying again"
                 );
-                RETRY
+                (None, Some(RETRY))
             }
         }
     }

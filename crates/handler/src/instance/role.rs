@@ -1,4 +1,7 @@
-//! What a launcher pod is to its instance. Pure.
+//! What a launcher pod is to its instance, for the handler of its node. Pure.
+//!
+//! Which pod has the guest is decided in the crate `migration`, for all parts alike. A handler knows a little earlier that a guest has
+//! left: it is the one who writes it.
 //!
 //! ```text
 //!   no move, or one that failed     a move under way              it ended well
@@ -9,7 +12,6 @@
 //! Invariant: at any moment at most one pod of an instance is its home or its source, so one handler alone speaks for its guest.
 
 use api::kubevirt::{MigrationState, VirtualMachineInstance};
-use api::names::labels;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 
@@ -31,18 +33,16 @@ impl<'a> Role<'a> {
     pub fn of(node: &str, pod: &Pod, instance: &'a VirtualMachineInstance) -> Self {
         let status = instance.status.as_ref();
         let here = status.and_then(|status| status.node_name.as_deref()) == Some(node);
-        let name = pod.name_any();
-        let is = |named: &Option<String>| named.as_deref() == Some(&name);
-        let Some(state) = status.and_then(|status| status.migration_state.as_ref()) else {
-            let made_for_move = pod.labels().contains_key(labels::MIGRATION_JOB_UID);
-            return if here && !made_for_move { Self::Home } else { Self::Past };
-        };
-        let moved = state.completed && !state.failed;
-        match (here, moved) {
-            (true, true) if is(&state.target_pod) => Self::Home,
-            (true, false) if is(&state.source_pod) && !state.completed => Self::Source(state),
-            (true, false) if is(&state.source_pod) => Self::Home,
-            (false, _) if is(&state.target_pod) && !state.failed => Self::Target(state),
+        let state = status.and_then(|status| status.migration_state.as_ref());
+        let leaves = |state: &&MigrationState| state.source_pod.as_deref() == Some(&pod.name_any());
+        match (migration::Role::of(status, pod), state) {
+            (migration::Role::Target, Some(state)) => Self::Target(state),
+            (migration::Role::Active, state) if here => match state.filter(leaves) {
+                Some(state) if !state.completed => Self::Source(state),
+                // It has left already; the instance will say so.
+                Some(state) if !state.failed => Self::Past,
+                _ => Self::Home,
+            },
             _ => Self::Past,
         }
     }
@@ -57,6 +57,7 @@ impl<'a> Role<'a> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 
+    use api::names::labels;
     use serde_json::{Value, json};
 
     use super::*;

@@ -25,8 +25,6 @@ use crate::road::Unavailable;
 const TELL: Duration = Duration::from_secs(1);
 /// The channels that have sockets of their own at both sides.
 const CHANNELS: [Channel; 2] = [Channel::MEMORY, Channel::DISKS];
-/// Of the token, in its secret.
-const TOKEN: &str = "token";
 
 /// Why guest memory cannot come or go.
 #[derive(Debug, thiserror::Error)]
@@ -145,7 +143,7 @@ async fn token(shared: &Shared, migration: &str) -> Result<Token, TransferError>
     let secrets: Api<Secret> = Api::namespaced(shared.client.clone(), &shared.namespace);
     let secret = secrets.get(&name).await;
     let secret = secret.map_err(|source| TransferError::Secret { name: name.clone(), source })?;
-    let bytes = secret.data.unwrap_or_default().remove(TOKEN).unwrap_or_default().0;
+    let bytes = secret.data.unwrap_or_default().remove(objects::MIGRATION_TOKEN_KEY).unwrap_or_default().0;
     String::from_utf8_lossy(&bytes).trim().parse().map_err(|source| TransferError::NoToken { name, source })
 }
 

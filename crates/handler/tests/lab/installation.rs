@@ -25,6 +25,11 @@ impl Deref for Installation {
 
 impl Installation {
     pub fn new() -> Self {
+        Self::with("")
+    }
+
+    /// In a lab of this `lab.yaml`.
+    pub fn with(config: &str) -> Self {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let built = Command::new(cargo)
@@ -32,7 +37,7 @@ impl Installation {
             .current_dir(root)
             .status();
         assert!(built.unwrap().success(), "cargo build -p virt-launcher failed");
-        let (lab, images) = (TestLab::up(""), tempfile::tempdir().unwrap());
+        let (lab, images) = (TestLab::up(config), tempfile::tempdir().unwrap());
         let test = std::env::current_exe().unwrap();
         let made = Command::new(root.join("tools/images"))
             .arg(images.path())
@@ -58,7 +63,7 @@ impl Installation {
         self.kubectl_ok(&["apply", "-f", root.join(path).to_str().unwrap()]);
     }
 
-    fn show(&self, name: &str, path: &str) -> String {
+    pub fn show(&self, name: &str, path: &str) -> String {
         let shown = self.kubectl(&["get", "vmi", name, "-o", &format!("jsonpath={{{path}}}")]);
         String::from_utf8(shown.stdout).unwrap()
     }
@@ -120,11 +125,12 @@ impl Installation {
 
     /// What a person would look at.
     pub fn describe(&self) -> String {
-        let looks: [&[&str]; 5] = [
-            &["get", "pods,vm,vmi", "-A", "-o", "wide"],
-            &["get", "vmi", "-o", "yaml"],
+        let looks: [&[&str]; 6] = [
+            &["get", "pods,vm,vmi,vmim", "-A", "-o", "wide"],
+            &["get", "vmi,vmim", "-o", "yaml"],
             &["get", "events"],
             &["-n", "kubevirt", "logs", "-l", "kubevirt.io=virt-handler", "--tail=30"],
+            &["-n", "kubevirt", "logs", "-l", "kubevirt.io=virt-controller", "--tail=30"],
             &["logs", "-l", "kubevirt.io=virt-launcher", "--tail=30"],
         ];
         looks.map(|look| String::from_utf8_lossy(&self.kubectl(look).stdout).into_owned()).join("\n")
