@@ -2,11 +2,13 @@
 //!
 //! ```text
 //!   all replicas            the leader alone
-//!  ┌───────────┐   ┌────────────────────────────────────┐
-//!  │ webhook   │   │ vm: VirtualMachine ──makes──► VMI   │
-//!  │    │      │   │ vmi: VMI ──makes──► launcher pod    │
-//!  │ admission │   └────────────────────────────────────┘
-//!  └───────────┘        each: look ─► decide ─► act ─► report
+//!  ┌───────────┐   ┌────────────────────────────────────────────┐
+//!  │ webhook   │   │ vm: VirtualMachine ──makes──► VMI           │
+//!  │    │      │   │ vmi: VMI ──makes──► launcher pod            │
+//!  │ admission │   │ operator: KubeVirt ──rolls──► virt-handler  │
+//!  └───────────┘   │ signer: certificates of handlers            │
+//!                  └────────────────────────────────────────────┘
+//!                       each: look ─► decide ─► act ─► report
 //! ```
 //!
 //! Decisions are functions of what is there (`vm::decide`, `vmi::decide`, `pod::render`, `admission::review`); the reconcilers around
@@ -19,8 +21,10 @@ mod error;
 mod installation;
 pub mod lease;
 pub mod mac;
+pub mod operator;
 pub mod pod;
 mod report;
+pub mod signer;
 mod trust;
 pub mod vm;
 pub mod vmi;
@@ -56,6 +60,8 @@ pub struct Options {
 /// What the reconcilers share.
 pub(crate) struct Context {
     client: Client,
+    /// Namespace of the installation.
+    namespace: String,
     launcher: Launcher,
     report: Report,
     installation: Store<KubeVirt>,
@@ -73,6 +79,7 @@ pub async fn run(client: Client, options: Options, stop: impl Future<Output = ()
     let (store, following) = installation::follow(client.clone(), &namespace);
     let context = Arc::new(Context {
         client: client.clone(),
+        namespace: namespace.clone(),
         launcher,
         report: Report::new(client.clone(), &identity),
         installation: store.clone(),
@@ -100,5 +107,10 @@ pub async fn run(client: Client, options: Options, stop: impl Future<Output = ()
 
 /// Everything that the leader does.
 async fn reconcile(context: Arc<Context>) {
-    tokio::join!(vm::run(context.clone()), vmi::run(context));
+    tokio::join!(
+        vm::run(context.clone()),
+        vmi::run(context.clone()),
+        Box::pin(signer::run(context.clone())),
+        Box::pin(operator::run(context)),
+    );
 }
