@@ -61,6 +61,8 @@ pub const MUTATING_WEBHOOKS: &str = "virt-api-mutator";
 pub const MACHINE_VALIDATOR: &str = "virtualmachine-validator.kubevirt.io";
 /// Webhook that refuses instances and changes of them. Made by the controller; read by users.
 pub const INSTANCE_VALIDATOR: &str = "virtualmachineinstances-validator.kubevirt.io";
+/// Webhook that refuses settings of the installation. Made by the controller; read by users.
+pub const INSTALLATION_VALIDATOR: &str = "kubevirt-validator.kubevirt.io";
 /// Webhook that fills in what an instance leaves open. Made by the controller; read by users.
 pub const INSTANCE_MUTATOR: &str = "virtualmachineinstances-mutator.kubevirt.io";
 /// Webhook that turns evictions into moves. Made by the controller; read by users.

@@ -17,6 +17,20 @@ pub const DELETION_IN_PROGRESS: &str = "DeletionInProgress";
 /// `KubeVirt`: it cannot be removed.
 pub const DELETION_FAILED: &str = "DeletionFailed";
 
+/// `MigrationNetworkReady`: every handler reaches every other on it.
+pub const PEERS_REACHED: &str = "PeersReached";
+/// `MigrationNetworkReady`: handlers are being replaced, and the message says how far that is.
+pub const ROLLING_OUT: &str = "RollingOut";
+/// `MigrationNetworkReady`: the message names the nodes that lack it, and why.
+pub const NODES_NOT_READY: &str = "NodesNotReady";
+/// `MigrationNetworkReady`: its definition does not exist.
+pub const DEFINITION_NOT_FOUND: &str = "NetworkAttachmentDefinitionNotFound";
+
+/// Request for a certificate: approved, as it comes from a handler and names its node.
+pub const HANDLER_OF_ITS_NODE: &str = "HandlerOfItsNode";
+/// Request for a certificate: denied, as it does not.
+pub const NOT_A_HANDLER: &str = "NotAHandler";
+
 /// `LiveMigratable`: a disk is not shared. Read by admission: a move between clusters copies disks.
 pub const DISKS_NOT_LIVE_MIGRATABLE: &str = "DisksNotLiveMigratable";
 /// `LiveMigratable`: a vNIC cannot move.

@@ -371,6 +371,7 @@ fn definitions_needed() -> &'static [CustomResourceDefinition] {
             "VirtualMachineInstance",
             "VirtualMachineInstanceMigration",
             "MigrationPolicy",
+            "NetworkAttachmentDefinition",
         ];
         api::crds().into_iter().filter(|crd| needed.contains(&crd.spec.names.kind.as_str())).collect()
     })

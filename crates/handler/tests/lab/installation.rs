@@ -49,11 +49,11 @@ impl Installation {
         assert!(made.status.success(), "tools/images: {}", String::from_utf8_lossy(&made.stderr));
         let installation = Self { lab, _images: images };
         installation.kubectl_ok(&["create", "namespace", "kubevirt"]);
-        installation.apply_file("deploy/virt-controller.yaml");
-        installation.apply_file("deploy/virt-handler.yaml");
-        for what in ["ds/virt-handler", "deploy/virt-controller"] {
-            installation.kubectl_ok(&["-n", "kubevirt", "rollout", "status", what, "--timeout=60s"]);
+        for file in ["virt-controller", "virt-handler", "kubevirt"] {
+            installation.apply_file(&format!("deploy/{file}.yaml"));
         }
+        let available = ["-n", "kubevirt", "wait", "kubevirt/kubevirt", "--for=condition=Available", "--timeout=120s"];
+        installation.kubectl_ok(&available);
         installation
     }
 
