@@ -2,22 +2,14 @@
 //!
 //! ```text
 //!   all replicas            the leader alone
-<<<<<<< HEAD
-//!  ┌───────────┐   ┌────────────────────────────────────┐
-//!  │ webhook   │   │ vm: VirtualMachine ──makes──► VMI   │
-//!  │    │      │   │ vmi: VMI ──makes──► launcher pod    │
-//!  │    │      │   │ vmim: migration ──► target pod      │
-//!  │ admission │   └────────────────────────────────────┘
-//!  └───────────┘        each: look ─► decide ─► act ─► report
-=======
 //!  ┌───────────┐   ┌────────────────────────────────────────────┐
 //!  │ webhook   │   │ vm: VirtualMachine ──makes──► VMI           │
 //!  │    │      │   │ vmi: VMI ──makes──► launcher pod            │
+//!  │    │      │   │ vmim: migration ──► target pod              │
 //!  │ admission │   │ operator: KubeVirt ──rolls──► virt-handler  │
 //!  └───────────┘   │ signer: certificates of handlers            │
 //!                  └────────────────────────────────────────────┘
 //!                       each: look ─► decide ─► act ─► report
->>>>>>> operator
 //! ```
 //!
 //! Decisions are functions of what is there (`vm::decide`, `vmi::decide`, `pod::render`, `admission::review`); the reconcilers around
@@ -70,11 +62,7 @@ pub struct Options {
 /// What the reconcilers share.
 pub(crate) struct Context {
     client: Client,
-<<<<<<< HEAD
-    /// Of the installation.
-=======
     /// Namespace of the installation.
->>>>>>> operator
     namespace: String,
     launcher: Launcher,
     report: Report,
@@ -121,14 +109,10 @@ pub async fn run(client: Client, options: Options, stop: impl Future<Output = ()
 
 /// Everything that the leader does.
 async fn reconcile(context: Arc<Context>) {
-<<<<<<< HEAD
-    tokio::join!(vm::run(context.clone()), vmi::run(context.clone()), vmim::run(context));
-=======
     tokio::join!(
         vm::run(context.clone()),
         vmi::run(context.clone()),
         Box::pin(signer::run(context.clone())),
         Box::pin(operator::run(context)),
     );
->>>>>>> operator
 }

@@ -52,7 +52,8 @@ impl Installation {
         for file in ["virt-controller", "virt-handler", "kubevirt"] {
             installation.apply_file(&format!("deploy/{file}.yaml"));
         }
-        let available = ["-n", "kubevirt", "wait", "kubevirt/kubevirt", "--for=condition=Available", "--timeout=120s"];
+        let available =
+            ["-n", "kubevirt", "wait", "kubevirt/kubevirt", "--for=condition=Available", "--timeout=120s"];
         installation.kubectl_ok(&available);
         installation
     }

@@ -204,6 +204,101 @@ fn a_guest_moves_and_comes_back_with_its_memory_its_address_and_its_connections(
     lab.until("all is given back", Duration::from_secs(90), || (lab.attachments() == 0).then_some(()));
 }
 
+/// Everything that can end a move early, one after the other, on one guest: after each it is where it was, and as it was.
+#[test]
+fn a_move_that_is_cut_off_or_given_up_leaves_the_guest_alone_and_the_next_one_succeeds() {
+    let lab = Installation::with_traveller();
+    let filled = lab.control(&json!({ "fill": { "mib": FILLED_MIB, "seed": 7 } }));
+    assert_eq!(filled["ok"], json!(true), "{filled}");
+    let listener = Listener::start(&lab);
+    let home = lab.node_of("traveller");
+    let unharmed = |name: &str| {
+        let migration = lab.ended(name);
+        assert_eq!(migration["status"]["phase"], "Failed", "{migration:#}");
+        let state: Value = serde_json::from_str(&lab.show("traveller", ".status.migrationState")).unwrap();
+        println!("{name}: {} {}", state["failureReason"], state["abortStatus"]);
+        assert!(state["failureReason"].is_string(), "{state:#}");
+        assert_eq!((lab.phase("traveller").as_str(), lab.node_of("traveller")), ("Running", home.clone()));
+        let checked = lab.control(&json!({ "check": {} }));
+        assert_eq!(checked["ok"], json!(true), "{checked}");
+        lab.until("one launcher is left", Duration::from_secs(60), || {
+            (lab.launchers().len() == 1).then_some(())
+        });
+        state
+    };
+    // So slow that it is caught on the way.
+    lab.configure(&json!({ "bandwidthPerMigration": "2Mi" }));
+    for victim in ["source", "target"] {
+        let name = format!("{victim}-handler-dies");
+        lab.apply(&request(&name));
+        lab.under_way(&name);
+        let node = match victim {
+            "source" => home.clone(),
+            _ => lab.show("traveller", ".status.migrationState.targetNode"),
+        };
+        let handler = lab.pod_uid("kubevirt", "kubevirt.io=virt-handler", &node);
+        lab.shell(&node, &format!("kill -9 $(ip netns pids {handler})"));
+        unharmed(&name);
+        lab.kubectl_ok(&["-n", "kubevirt", "rollout", "status", "ds/virt-handler", "--timeout=60s"]);
+    }
+    lab.apply(&request("given-up"));
+    lab.under_way("given-up");
+    let abort =
+        json!({ "status": { "migrationState": { "abortRequested": true, "failureReason": "enough" } } });
+    lab.kubectl_ok(&[
+        "patch",
+        "vmi",
+        "traveller",
+        "--subresource=status",
+        "--type=merge",
+        "-p",
+        &abort.to_string(),
+    ]);
+    let state = unharmed("given-up");
+    assert_eq!(
+        (&state["failureReason"], &state["abortStatus"]),
+        (&json!("enough"), &json!("Succeeded")),
+        "{state:#}"
+    );
+
+    lab.configure(&json!({ "bandwidthPerMigration": "0", "disableTLS": true }));
+    lab.apply(&request("in-the-clear"));
+    let migration = lab.ended("in-the-clear");
+    assert_eq!(migration["status"]["phase"], "Succeeded", "{migration:#}\n{}", lab.describe());
+    assert_ne!(lab.node_of("traveller"), home);
+    let checked = lab.control(&json!({ "check": {} }));
+    assert_eq!(checked["ok"], json!(true), "{checked}");
+    println!("longest silence: {:?}", listener.silence());
+}
+
+impl Installation {
+    /// Changes how machines move in this cluster.
+    fn configure(&self, migrations: &Value) {
+        let patch = json!({ "spec": { "configuration": { "migrations": migrations } } });
+        self.kubectl_ok(&[
+            "-n",
+            "kubevirt",
+            "patch",
+            "kubevirt",
+            "kubevirt",
+            "--type=merge",
+            "-p",
+            &patch.to_string(),
+        ]);
+    }
+
+    /// Waits until guest memory is on its way.
+    fn under_way(&self, name: &str) {
+        self.until("guest memory is on its way", PATIENCE, || {
+            let migration = self.migration(name);
+            let moves =
+                migration["status"]["progress"]["processedBytes"].as_u64().is_some_and(|bytes| bytes > 0);
+            assert_ne!(migration["status"]["phase"], "Failed", "{migration:#}\n{}", self.describe());
+            moves.then_some(())
+        });
+    }
+}
+
 /// A node that is none of these.
 fn other(lab: &Installation, not: &[&str]) -> String {
     let nodes = lab.kubectl_ok(&["get", "nodes", "-o", "jsonpath={.items[*].metadata.name}"]);
