@@ -1,8 +1,10 @@
 //! `godwit virt-handler`: the agent of Godwit on a node.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
+use api::names::{objects, paths, ports};
 use cni::Processes;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -30,6 +32,18 @@ pub struct Arguments {
     /// What is attached: a directory of its own that survives it
     #[arg(long, default_value = "/var/lib/godwit/handler", value_name = "DIR")]
     state: PathBuf,
+    /// Namespace of the installation
+    #[arg(long, env = "POD_NAMESPACE", default_value = objects::DEFAULT_NAMESPACE, value_name = "NAME")]
+    namespace: String,
+    /// Address of the handler's pod
+    #[arg(long, env = "POD_IP", value_name = "ADDRESS")]
+    pod_ip: IpAddr,
+    /// The pod's annotation of networks that it is attached to, by the downward API
+    #[arg(long, default_value = paths::NETWORK_STATUS, value_name = "FILE")]
+    network_status: PathBuf,
+    /// Definition of the migration network that the pod was made with, NAMESPACE/NAME
+    #[arg(long, env = "MIGRATION_NETWORK", value_name = "DEFINITION")]
+    migration_network: Option<String>,
 }
 
 pub fn run(arguments: Arguments) -> anyhow::Result<()> {
@@ -51,6 +65,14 @@ async fn serve(arguments: Arguments) -> anyhow::Result<()> {
         cni_processes: Processes::beside(1),
         namespaces: arguments.namespaces,
         state: arguments.state,
+        road: handler::road::Options {
+            namespace: arguments.namespace,
+            pod: arguments.pod_ip,
+            network_status: arguments.network_status,
+            made_with: arguments.migration_network.filter(|network| !network.is_empty()),
+            port: ports::MIGRATION_TUNNEL,
+            health: ports::METRICS,
+        },
     };
     let stop = async {
         tokio::select! {

@@ -2,9 +2,13 @@
 //!
 //! The configuration is written here and not in the image, so that what the launcher relies on is in one place. libvirtd is a child of
 //! the launcher; QEMU is not a child of libvirtd, and outlives it.
+//!
+//! Its socket is in the directory that launcher and handler share: at the target of a move, the calls of the source's libvirtd come in
+//! there by way of the handler. Nobody but root reaches it.
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -17,7 +21,8 @@ use tracing::{info, warn};
 const PROGRAM: &str = "/usr/sbin/libvirtd";
 /// libvirt looks for it here and nowhere else.
 const QEMU_CONFIGURATION: &str = "/etc/libvirt/qemu.conf";
-const SOCKET: &str = "/run/libvirt/libvirt-sock";
+/// What Linux makes a new random UUID of, whenever it is read.
+const RANDOM_UUID: &str = "/proc/sys/kernel/random/uuid";
 /// From its start to its first answer.
 const START_DEADLINE: Duration = Duration::from_secs(30);
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
@@ -26,16 +31,28 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub struct Daemon {
     configuration: PathBuf,
+    socket: PathBuf,
     child: Option<Child>,
 }
 
 impl Daemon {
-    /// Writes the configuration.
-    pub fn configure(directory: &Path) -> anyhow::Result<Self> {
+    /// Writes the configuration, into the launcher's own directory; the socket will be in the shared one.
+    pub fn configure(directory: &Path, private: &Path) -> anyhow::Result<Self> {
         let configuration = directory.join("libvirtd.conf");
-        write(&configuration, &daemon_configuration())?;
+        let socket = private.join(wire::HYPERVISOR_SOCKET);
+        let sockets = socket.parent().unwrap_or(private);
+        fs::create_dir_all(sockets)
+            .and_then(|()| fs::set_permissions(sockets, fs::Permissions::from_mode(0o700)))
+            .with_context(|| format!("making {}", sockets.display()))?;
+        let uuid = fs::read_to_string(RANDOM_UUID).context("making a UUID")?;
+        write(&configuration, &daemon_configuration(sockets, uuid.trim()))?;
         write(Path::new(QEMU_CONFIGURATION), &qemu_configuration())?;
-        Ok(Self { configuration, child: None })
+        Ok(Self { configuration, socket, child: None })
+    }
+
+    /// Where it listens.
+    pub fn socket(&self) -> &Path {
+        &self.socket
     }
 
     /// Starts it unless it runs, and waits until it answers.
@@ -62,13 +79,14 @@ impl Daemon {
 
     fn wait_for_answer(&mut self) -> anyhow::Result<()> {
         let begun = Instant::now();
-        while let Err(error) = UnixStream::connect(SOCKET) {
+        while let Err(error) = UnixStream::connect(&self.socket) {
             if let Some(status) = self.child.as_mut().and_then(|child| child.try_wait().transpose()) {
                 self.child = None;
                 anyhow::bail!("libvirtd ended at once: {}", status?);
             }
             if begun.elapsed() > START_DEADLINE {
-                return Err(error).with_context(|| format!("libvirtd does not listen at {SOCKET}"));
+                return Err(error)
+                    .with_context(|| format!("libvirtd does not listen at {}", self.socket.display()));
             }
             // A socket says nothing when it begins to listen.
             std::thread::sleep(LOOK_INTERVAL);
@@ -100,17 +118,25 @@ fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     fs::write(path, text).with_context(|| format!("writing {}", path.display()))
 }
 
-/// The socket is in a root file system of our own: who reaches it is root already.
-fn daemon_configuration() -> String {
+/// Who reaches the socket is root already. The identity is the launcher's own and not the machine's: libvirt refuses to move a guest to where
+/// it is, and two launchers may well be on one machine.
+fn daemon_configuration(sockets: &Path, uuid: &str) -> String {
     // Errors only: it warns of much that a pod does not have.
-    "auth_unix_rw = \"none\"\nauth_unix_ro = \"none\"\nlog_outputs = \"4:stderr\"\n".to_owned()
+    format!(
+        "unix_sock_dir = \"{}\"\nunix_sock_rw_perms = \"0700\"\nunix_sock_ro_perms = \"0700\"\n\
+         auth_unix_rw = \"none\"\nauth_unix_ro = \"none\"\nhost_uuid = \"{uuid}\"\nlog_outputs = \"4:stderr\"\n",
+        sockets.display()
+    )
 }
 
 /// A user without rights, and nothing that a pod has not: no cgroup of one's own, no security module, no mounts, no second
-/// daemon for QEMU's output. Files are given to that user by the launcher.
+/// daemon for QEMU's output. Files are given to that user by the launcher. Volumes of the user's are where the target of a move finds them
+/// too: who lets a guest move has seen to that.
 fn qemu_configuration() -> String {
     format!(
         "user = \"+{QEMU_USER}\"\ngroup = \"+{QEMU_USER}\"\ndynamic_ownership = 0\nremember_owner = 0\n\
-         security_driver = \"none\"\ncgroup_controllers = []\nnamespaces = []\nstdio_handler = \"file\"\n"
+         security_driver = \"none\"\ncgroup_controllers = []\nnamespaces = []\nstdio_handler = \"file\"\n\
+         shared_filesystems = [ \"{}\" ]\n",
+        api::names::paths::DISKS
     )
 }

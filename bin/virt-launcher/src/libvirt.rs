@@ -1,24 +1,30 @@
 //! The hypervisor by libvirt: the only file that knows it.
 //!
 //! One connection, behind a lock. A call that finds it broken sees to it that the daemon runs, connects anew and is made once more; what
-//! was done already when the connection broke is then found done.
+//! was done already when the connection broke is then found done. A move takes long, so it has a connection of its own.
+
+mod migration;
 
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use api::kubevirt::ProgressSample;
 use launcher::hypervisor::{DomainState, Hypervisor, HypervisorError};
 use tracing::{info, warn};
 use virt::connect::Connect;
-use virt::domain::{Domain, DomainShutoffReason, DomainState as State, DomainStateReason as Reason};
+use virt::domain::{
+    Domain, DomainPausedReason as Paused, DomainShutoffReason, DomainState as State,
+    DomainStateReason as Reason,
+};
 use virt::enumutil::Enum;
 use virt::error::{Error, ErrorNumber, clear_error_callback};
 use virt::sys;
+use wire::MigrateOptions;
 
 use crate::daemon::Daemon;
 
-const URI: &str = "qemu:///system";
 const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_millis(50);
 
@@ -35,10 +41,11 @@ struct Inner {
 
 impl Libvirt {
     /// Starts the daemon and connects.
-    pub fn start(directory: &Path) -> anyhow::Result<Self> {
+    pub fn start(directory: &Path, private: &Path) -> anyhow::Result<Self> {
         // Errors are returned; libvirt would also print them.
         clear_error_callback();
-        let mut inner = Inner { daemon: Daemon::configure(directory)?, connection: None, domain: None };
+        let mut inner =
+            Inner { daemon: Daemon::configure(directory, private)?, connection: None, domain: None };
         inner.connect()?;
         Ok(Self { inner: Mutex::new(inner) })
     }
@@ -76,13 +83,18 @@ impl Libvirt {
     }
 }
 
+/// The daemon at a socket.
+fn uri(socket: &Path) -> String {
+    format!("qemu+unix:///system?socket={}", socket.display())
+}
+
 impl Inner {
     /// A daemon that is just dying still takes connections; so one that breaks at once is tried again.
     fn connect(&mut self) -> anyhow::Result<()> {
         let begun = Instant::now();
         loop {
             self.daemon.ensure()?;
-            match Connect::open(Some(URI)) {
+            match Connect::open(Some(&uri(self.daemon.socket()))) {
                 Ok(connection) => {
                     info!(version = connection.lib_version().unwrap_or_default(), "connected to libvirtd");
                     self.connection = Some(connection);
@@ -154,12 +166,10 @@ impl Hypervisor for Libvirt {
     }
 
     fn kill(&self) -> Result<(), HypervisorError> {
-        self.with_domain(
-            "switching off domain",
-            |domain| {
-                if domain.is_active()? { domain.destroy() } else { Ok(()) }
-            },
-        )
+        self.with_domain("switching off domain", |domain| match domain.is_active()? {
+            true => domain.destroy(),
+            false => Ok(()),
+        })
     }
 
     fn pause(&self) -> Result<(), HypervisorError> {
@@ -171,18 +181,77 @@ impl Hypervisor for Libvirt {
     }
 
     fn state(&self) -> Result<DomainState, HypervisorError> {
-        self.with_domain("looking at domain", |domain| {
-            let (state, reason) = domain.state()?;
-            let Enum::Known(state) = state else { return Ok(DomainState::Running) };
-            Ok(match (state, reason) {
-                (State::Paused | State::PMSuspended, _) => DomainState::Paused,
-                (State::Shutoff, Enum::Known(Reason::Shutoff(Enum::Known(reason)))) => ended(domain, reason)?,
-                (State::Shutoff | State::Crashed, _) => DomainState::Crashed(last_words(&domain.name()?)),
-                // A domain that shuts down still runs.
-                _ => DomainState::Running,
-            })
+        let mut inner = self.lock();
+        let Some(name) = inner.domain.clone() else { return Ok(DomainState::Absent) };
+        inner.with(format!("looking at domain {name}"), |connection| {
+            match connection.lookup_domain_by_name(&name) {
+                Ok(domain) => state(&domain),
+                Err(error) if error.code().is(ErrorNumber::NoDomain) => Ok(DomainState::Absent),
+                Err(error) => Err(error),
+            }
         })
     }
+
+    fn expect(&self, domain: &str) {
+        self.lock().domain = Some(domain.to_owned());
+    }
+
+    fn migrate(
+        &self,
+        options: &MigrateOptions,
+        disks: Vec<String>,
+        sockets: &Path,
+    ) -> Result<(), HypervisorError> {
+        let (name, socket) = {
+            let inner = self.lock();
+            (inner.domain.clone(), inner.daemon.socket().to_owned())
+        };
+        let operation = "moving the guest";
+        let Some(name) = name else { return Err(HypervisorError::new(operation, "there is no domain")) };
+        let moved = Connect::open(Some(&uri(&socket)))
+            .and_then(|connection| connection.lookup_domain_by_name(&name))
+            .and_then(|domain| migration::migrate(&domain, options, disks, sockets));
+        moved.map_err(|error| HypervisorError::new(operation, error))
+    }
+
+    fn progress(&self) -> Result<Option<ProgressSample>, HypervisorError> {
+        self.with_domain("looking at the move of domain", |domain| migration::progress(domain, 0))
+    }
+
+    fn summary(&self) -> Result<Option<ProgressSample>, HypervisorError> {
+        self.with_domain("looking at the move of domain", |domain| {
+            migration::progress(domain, sys::VIR_DOMAIN_JOB_STATS_COMPLETED)
+        })
+    }
+
+    fn start_post_copy(&self) -> Result<(), HypervisorError> {
+        self.with_domain("starting post-copy of domain", migration::start_post_copy)
+    }
+
+    fn cancel_migration(&self) -> Result<(), HypervisorError> {
+        self.with_domain("giving up the move of domain", migration::cancel)
+    }
+}
+
+fn state(domain: &Domain) -> Result<DomainState, Error> {
+    let (state, reason) = domain.state()?;
+    let Enum::Known(state) = state else { return Ok(DomainState::Running) };
+    Ok(match (state, reason) {
+        (State::Paused, Enum::Known(Reason::Paused(Enum::Known(Paused::PostCopyFailed)))) => {
+            DomainState::Crashed("its memory was lost on the way".to_owned())
+        }
+        (
+            State::Paused,
+            Enum::Known(Reason::Paused(Enum::Known(
+                Paused::Migration | Paused::PostCopy | Paused::StartingUp,
+            ))),
+        ) => DomainState::Moving,
+        (State::Paused | State::PMSuspended, _) => DomainState::Paused,
+        (State::Shutoff, Enum::Known(Reason::Shutoff(Enum::Known(reason)))) => ended(domain, reason)?,
+        (State::Shutoff | State::Crashed, _) => DomainState::Crashed(last_words(&domain.name()?)),
+        // A domain that shuts down still runs.
+        _ => DomainState::Running,
+    })
 }
 
 /// A domain that was saved or never started does not occur here.
@@ -190,6 +259,7 @@ fn ended(domain: &Domain, reason: DomainShutoffReason) -> Result<DomainState, Er
     Ok(match reason {
         DomainShutoffReason::Shutdown => DomainState::ShutDown,
         DomainShutoffReason::Destroyed => DomainState::Destroyed,
+        DomainShutoffReason::Migrated => DomainState::Migrated,
         _ => DomainState::Crashed(last_words(&domain.name()?)),
     })
 }

@@ -74,7 +74,7 @@ fn start(arguments: Arguments) -> anyhow::Result<u8> {
     init::hear_signals()?;
     let filter = tracing_subscriber::EnvFilter::try_new(&arguments.log).context("--log")?;
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
-    let hypervisor = Arc::new(libvirt::Libvirt::start(&arguments.directory)?);
+    let hypervisor = Arc::new(libvirt::Libvirt::start(&arguments.directory, &arguments.private)?);
     let settings = Settings { private: arguments.private, directory: arguments.directory };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let code = runtime.block_on(run(hypervisor.clone(), settings, std::io::stdout()))?;

@@ -6,6 +6,10 @@
 //! addresses there are, and outlives the definition of its network, so that what is left over can still be freed.
 //! It must never enumerate addresses: ranges may be IPv6.
 
+mod road;
+
+pub use road::RoadReport;
+
 use std::{
     fmt::Write as _,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},

@@ -2,6 +2,7 @@
 //!
 //! Says who, never what they may do: on this server every authenticated user may do everything.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base64::Engine as _;
@@ -22,9 +23,15 @@ pub struct User {
     pub name: String,
     pub uid: String,
     pub groups: Vec<String>,
-    /// The certificate that the caller showed, as `X509SHA256=…`.
-    pub credential: String,
+    /// What else is known: the certificate that the caller showed, the pod that its token is bound to, and the pod's node.
+    pub extra: BTreeMap<String, Vec<String>>,
 }
+
+const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id";
+const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
+const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
+const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
+const NODE_UID: &str = "authentication.kubernetes.io/node-uid";
 
 impl User {
     /// The person, or the program, that may do anything.
@@ -43,7 +50,8 @@ impl User {
         let digest = Sha256::digest(der);
         let credential =
             digest.iter().fold("X509SHA256=".to_owned(), |text, byte| format!("{text}{byte:02x}"));
-        Some(Self { name, uid: String::new(), groups, credential })
+        let extra = [(CREDENTIAL.to_owned(), vec![credential])].into();
+        Some(Self { name, uid: String::new(), groups, extra })
     }
 
     fn from_service_account(claims: Claims) -> Option<Self> {
@@ -53,7 +61,18 @@ impl User {
             format!("system:serviceaccounts:{namespace}"),
             AUTHENTICATED.to_owned(),
         ];
-        Some(Self { name: claims.sub, uid: claims.uid, groups, credential: String::new() })
+        let bound = claims.bound.into_iter().flat_map(|Bound { pod, node }| {
+            let node = node.into_iter().flat_map(|node| [(NODE_NAME, node.name), (NODE_UID, node.uid)]);
+            [(POD_NAME, pod.name), (POD_UID, pod.uid)].into_iter().chain(node)
+        });
+        let extra = bound.map(|(key, value)| (key.to_owned(), vec![value])).collect();
+        Some(Self { name: claims.sub, uid: claims.uid, groups, extra })
+    }
+
+    /// Name and UID of the pod that the caller's token ends with.
+    pub(crate) fn pod(&self) -> Option<(&str, &str)> {
+        let one = |key: &str| self.extra.get(key).and_then(|values| values.first()).map(String::as_str);
+        Some((one(POD_NAME)?, one(POD_UID)?))
     }
 
     /// The user that `kubectl --as` and `--as-group` name, if they do.
@@ -63,7 +82,7 @@ impl User {
         let groups = headers.get_all("impersonate-group").iter().filter_map(text);
         let groups = groups.chain([AUTHENTICATED.to_owned()]).collect();
         let uid = headers.get("impersonate-uid").and_then(text).unwrap_or_default();
-        Some(Self { name, uid, groups, credential: String::new() })
+        Some(Self { name, uid, groups, extra: BTreeMap::new() })
     }
 
     /// As `userInfo` shows it.
@@ -72,8 +91,8 @@ impl User {
         if !self.uid.is_empty() {
             value["uid"] = self.uid.clone().into();
         }
-        if !self.credential.is_empty() {
-            value["extra"] = json!({ "authentication.kubernetes.io/credential-id": [self.credential] });
+        if !self.extra.is_empty() {
+            value["extra"] = json!(self.extra);
         }
         value
     }
@@ -87,6 +106,22 @@ struct Claims {
     uid: String,
     exp: i64,
     aud: Vec<String>,
+    #[serde(rename = "kubernetes.io", default, skip_serializing_if = "Option::is_none")]
+    bound: Option<Bound>,
+}
+
+/// The pod that a token is for, and its node.
+#[derive(serde::Serialize, serde::Deserialize)]
+pub(crate) struct Bound {
+    pub pod: Named,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<Named>,
+}
+
+#[derive(serde::Serialize, serde::Deserialize)]
+pub(crate) struct Named {
+    pub name: String,
+    pub uid: String,
 }
 
 /// Makes and checks tokens, and tells callers apart.
@@ -142,6 +177,7 @@ impl Auth {
         uid: &str,
         expires: jiff::Timestamp,
         audiences: &[&str],
+        bound: Option<Bound>,
     ) -> ApiResult<String> {
         let audiences = if audiences.is_empty() { &[ISSUER] } else { audiences };
         let claims = Claims {
@@ -150,6 +186,7 @@ impl Auth {
             uid: uid.into(),
             exp: expires.as_second(),
             aud: audiences.iter().map(|audience| (*audience).to_owned()).collect(),
+            bound,
         };
         let claims = serde_json::to_vec(&claims).map_err(ApiError::internal)?;
         let header = URL_SAFE_NO_PAD.encode(r#"{"alg":"HS256","typ":"JWT"}"#);
@@ -186,21 +223,34 @@ mod tests {
     #[test]
     fn a_token_names_its_service_account_until_it_expires() {
         let auth = Auth::new(b"key");
-        let token = auth.issue(("birds", "godwit"), "u1", in_seconds(60), &[]).unwrap();
+        let token = auth.issue(("birds", "godwit"), "u1", in_seconds(60), &[], None).unwrap();
         let user = auth.identify(&with_token(&token), None, anyone).unwrap();
         assert_eq!(user.name, "system:serviceaccount:birds:godwit");
         assert!(user.groups.contains(&"system:serviceaccounts:birds".to_owned()));
         assert_eq!(auth.identify(&with_token(&token), None, |_| false).map_err(|e| e.code), Err(401));
         let (body, _) = token.rsplit_once('.').unwrap();
         assert_eq!(auth.bearer(&format!("{body}.AAAA")), None);
-        let expired = auth.issue(("birds", "godwit"), "u1", in_seconds(-1), &[]).unwrap();
+        let expired = auth.issue(("birds", "godwit"), "u1", in_seconds(-1), &[], None).unwrap();
         assert_eq!(auth.bearer(&expired), None);
+    }
+
+    #[test]
+    fn a_token_of_a_pod_names_the_pod_and_its_node() {
+        let auth = Auth::new(b"key");
+        let named = |name: &str| Named { name: name.to_owned(), uid: format!("uid of {name}") };
+        let bound = Bound { pod: named("wren"), node: Some(named("nest")) };
+        let token = auth.issue(("birds", "godwit"), "u1", in_seconds(60), &[], Some(bound)).unwrap();
+        let user = auth.identify(&with_token(&token), None, anyone).unwrap();
+        assert_eq!(user.pod(), Some(("wren", "uid of wren")));
+        let extra = &user.to_value()["extra"];
+        assert_eq!(extra["authentication.kubernetes.io/node-name"], json!(["nest"]));
+        assert_eq!(extra["authentication.kubernetes.io/pod-uid"], json!(["uid of wren"]));
     }
 
     #[test]
     fn a_token_for_someone_else_is_no_key_to_this_server() {
         let auth = Auth::new(b"key");
-        let token = auth.issue(("birds", "godwit"), "u1", in_seconds(60), &["vault"]).unwrap();
+        let token = auth.issue(("birds", "godwit"), "u1", in_seconds(60), &["vault"], None).unwrap();
         assert_eq!(auth.identify(&with_token(&token), None, anyone).map_err(|e| e.code), Err(401));
         assert_eq!(auth.bearer(&token).unwrap().1, ["vault"]);
     }

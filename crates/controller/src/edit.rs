@@ -35,6 +35,28 @@ pub async fn label<K: Object>(api: &Api<K>, object: &K, name: &str, value: &str)
     metadata(api, object, json!({ "labels": { name: value } })).await
 }
 
+/// Sets labels, or takes those without a value off; the object as it is then.
+pub async fn labels<K: Object>(
+    api: &Api<K>,
+    object: &K,
+    wanted: &[(&str, Option<&str>)],
+) -> Result<K, Error> {
+    let labels: serde_json::Map<String, serde_json::Value> = wanted
+        .iter()
+        .filter(|(name, value)| object.labels().get(*name).map(String::as_str) != *value)
+        .map(|(name, value)| ((*name).to_owned(), json!(value)))
+        .collect();
+    if labels.is_empty() {
+        return Ok(object.clone());
+    }
+    metadata(api, object, json!({ "labels": labels })).await
+}
+
+/// Sets an annotation; the object as it is then.
+pub async fn annotation<K: Object>(api: &Api<K>, object: &K, name: &str, value: &str) -> Result<K, Error> {
+    metadata(api, object, json!({ "annotations": { name: value } })).await
+}
+
 async fn metadata<K: Object>(api: &Api<K>, object: &K, mut change: serde_json::Value) -> Result<K, Error> {
     change["resourceVersion"] = json!(object.resource_version());
     let patch = Patch::Merge(json!({ "metadata": change }));

@@ -24,8 +24,12 @@ pub enum Error {
         /// Namespace and name.
         object: String,
     },
-    #[error("the certificates of the webhooks cannot be made")]
+    #[error("a certificate cannot be made")]
     Identity(#[from] identity::Error),
+    #[error("a certificate would name nobody")]
+    Member(#[from] identity::MemberError),
+    #[error("the DaemonSet of virt-handler that this program carries cannot be read")]
+    Manifest(#[source] serde_saphyr::Error),
     #[error("the secret {secret} does not hold an authority; remove it to have a new one made")]
     Authority {
         /// Namespace and name.
@@ -35,6 +39,8 @@ pub enum Error {
     Tls(#[from] tokio_rustls::rustls::Error),
     #[error("the webhooks' certificate cannot be read back")]
     Certificate(#[from] tokio_rustls::rustls::pki_types::pem::Error),
+    #[error("the controller is ending")]
+    Ending,
     #[error("the socket for the webhooks cannot be used")]
     Socket(#[source] std::io::Error),
 }

@@ -2,11 +2,14 @@
 //!
 //! ```text
 //!   all replicas            the leader alone
-//!  ┌───────────┐   ┌────────────────────────────────────┐
-//!  │ webhook   │   │ vm: VirtualMachine ──makes──► VMI   │
-//!  │    │      │   │ vmi: VMI ──makes──► launcher pod    │
-//!  │ admission │   └────────────────────────────────────┘
-//!  └───────────┘        each: look ─► decide ─► act ─► report
+//!  ┌───────────┐   ┌────────────────────────────────────────────┐
+//!  │ webhook   │   │ vm: VirtualMachine ──makes──► VMI           │
+//!  │    │      │   │ vmi: VMI ──makes──► launcher pod            │
+//!  │    │      │   │ vmim: migration ──► target pod              │
+//!  │ admission │   │ operator: KubeVirt ──rolls──► virt-handler  │
+//!  └───────────┘   │ signer: certificates of handlers            │
+//!                  └────────────────────────────────────────────┘
+//!                       each: look ─► decide ─► act ─► report
 //! ```
 //!
 //! Decisions are functions of what is there (`vm::decide`, `vmi::decide`, `pod::render`, `admission::review`); the reconcilers around
@@ -19,11 +22,14 @@ mod error;
 mod installation;
 pub mod lease;
 pub mod mac;
+pub mod operator;
 pub mod pod;
 mod report;
+pub mod signer;
 mod trust;
 pub mod vm;
 pub mod vmi;
+mod vmim;
 mod webhook;
 
 use std::sync::Arc;
@@ -56,6 +62,8 @@ pub struct Options {
 /// What the reconcilers share.
 pub(crate) struct Context {
     client: Client,
+    /// Namespace of the installation.
+    namespace: String,
     launcher: Launcher,
     report: Report,
     installation: Store<KubeVirt>,
@@ -73,6 +81,7 @@ pub async fn run(client: Client, options: Options, stop: impl Future<Output = ()
     let (store, following) = installation::follow(client.clone(), &namespace);
     let context = Arc::new(Context {
         client: client.clone(),
+        namespace: namespace.clone(),
         launcher,
         report: Report::new(client.clone(), &identity),
         installation: store.clone(),
@@ -100,5 +109,10 @@ pub async fn run(client: Client, options: Options, stop: impl Future<Output = ()
 
 /// Everything that the leader does.
 async fn reconcile(context: Arc<Context>) {
-    tokio::join!(vm::run(context.clone()), vmi::run(context));
+    tokio::join!(
+        vm::run(context.clone()),
+        vmi::run(context.clone()),
+        Box::pin(signer::run(context.clone())),
+        Box::pin(operator::run(context)),
+    );
 }

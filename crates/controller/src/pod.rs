@@ -6,6 +6,7 @@
 
 mod networks;
 mod resources;
+mod target;
 mod volumes;
 
 use std::collections::BTreeMap;
@@ -16,6 +17,8 @@ use k8s_openapi::api::core::v1::{Capabilities, Container, Pod, PodSpec, Security
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource as _, ResourceExt as _};
 use sha2::{Digest as _, Sha256};
+
+pub use target::{render_target, target_name};
 
 /// Seconds that the pod has beyond the guest's own: the launcher gives back the networks after the guest is gone.
 const GRACE_BEYOND_GUEST: i64 = 15;
@@ -70,9 +73,15 @@ pub fn render(vmi: &VirtualMachineInstance, launcher: &Launcher) -> Pod {
     Pod { metadata: metadata(vmi), spec: Some(spec), status: None }
 }
 
-/// `virt-launcher-<instance>-<five characters>`, cut so that it stays a name.
+/// The name of an instance's first pod.
 pub fn name(vmi: &VirtualMachineInstance) -> String {
-    let (name, uid) = (vmi.name_any(), vmi.uid().unwrap_or_default());
+    name_for(vmi, &vmi.uid().unwrap_or_default())
+}
+
+/// `virt-launcher-<instance>-<five characters>`, cut so that it stays a name. The characters come of the UID of what the pod is
+/// made for.
+fn name_for(vmi: &VirtualMachineInstance, uid: &str) -> String {
+    let name = vmi.name_any();
     let digest = Sha256::digest(uid.as_bytes());
     let suffix: String =
         digest[..5].iter().map(|byte| char::from(ALPHABET[usize::from(*byte) % ALPHABET.len()])).collect();
@@ -106,6 +115,7 @@ fn own_labels(vmi: &VirtualMachineInstance) -> BTreeMap<String, String> {
     let mut labels = vmi.labels().clone();
     // Where an instance runs is its own label; the pod has `spec.nodeName`.
     labels.remove(labels::NODE_NAME);
+    labels.remove(labels::MIGRATION_TARGET_NODE_NAME);
     labels.insert(labels::APP.into(), labels::APP_LAUNCHER.into());
     labels.insert(labels::CREATED_BY.into(), vmi.uid().unwrap_or_default());
     labels.insert(labels::VM_NAME.into(), index.into());

@@ -20,7 +20,8 @@ use kube::api::{ListParams, PostParams};
 use kube::runtime::{Controller, controller, watcher};
 use kube::{Api, ResourceExt as _};
 
-pub use decide::{Action, Decision, Situation, decide};
+pub use decide::{Action, Decision, Situation, decide, ended};
+pub(crate) use status::{launcher_container, launcher_image};
 
 use crate::error::{Error, describe, named};
 use crate::report::Note;
@@ -176,7 +177,7 @@ impl Surroundings {
         let node = vmi.status.as_ref().and_then(|status| status.node_name.as_deref());
         let node_lost = match node {
             // The question comes up only when nothing of the instance runs any more.
-            Some(node) if pods.iter().all(decide::ended) => {
+            Some(node) if !decide::may_run(vmi.status.as_ref(), &pods) => {
                 let nodes: Api<Node> = Api::all(context.client.clone());
                 let found =
                     nodes.get_opt(node).await.map_err(Error::api("reading", named::<Node>(None, node)))?;

@@ -29,7 +29,7 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use crate::{Error, admission, installation, trust};
+use crate::{Error, admission, installation, operator, trust};
 
 /// A certificate is valid for a week and renewed in the middle of it.
 const VALID_FOR: Duration = Duration::from_hours(7 * 24);
@@ -70,10 +70,11 @@ impl Webhook {
             port: self.port,
             authority: authority.certificate().to_owned(),
         };
+        let judge = Judge { client: client.clone(), namespace: namespace.to_owned(), store };
         let mut connections = JoinSet::new();
         loop {
             let acceptor = acceptor(&authority, &subject)?;
-            let accepting = accept(&listener, &acceptor, &store, &mut connections);
+            let accepting = accept(&listener, &acceptor, &judge, &mut connections);
             let registered = async {
                 registration.apply(&client).await;
                 tokio::time::sleep(VALID_FOR / 2).await;
@@ -81,6 +82,15 @@ impl Webhook {
             tokio::select! { () = accepting => {}, () = registered => {} }
         }
     }
+}
+
+/// What a judgement needs.
+#[derive(Clone)]
+struct Judge {
+    client: Client,
+    /// Namespace of the installation.
+    namespace: String,
+    store: Store<KubeVirt>,
 }
 
 fn subject(service: &str, namespace: &str) -> Subject {
@@ -108,13 +118,13 @@ fn acceptor(authority: &Authority, subject: &Subject) -> Result<TlsAcceptor, Err
 async fn accept(
     listener: &TcpListener,
     acceptor: &TlsAcceptor,
-    store: &Store<KubeVirt>,
+    judge: &Judge,
     connections: &mut JoinSet<()>,
 ) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                connections.spawn(converse(stream, acceptor.clone(), store.clone()));
+                connections.spawn(converse(stream, acceptor.clone(), judge.clone()));
             }
             // Out of file descriptors, most likely: those that are open must end first.
             Err(error) => {
@@ -127,13 +137,13 @@ async fn accept(
     }
 }
 
-async fn converse(stream: TcpStream, acceptor: TlsAcceptor, store: Store<KubeVirt>) {
+async fn converse(stream: TcpStream, acceptor: TlsAcceptor, judge: Judge) {
     let stream = match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => return tracing::debug!(%error, "a TLS handshake with the webhooks failed"),
         Err(_) => return tracing::debug!("a TLS handshake with the webhooks took too long"),
     };
-    let service = service_fn(move |request| answer(request, store.clone()));
+    let service = service_fn(move |request| answer(request, judge.clone()));
     if let Err(error) =
         Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await
     {
@@ -141,10 +151,7 @@ async fn converse(stream: TcpStream, acceptor: TlsAcceptor, store: Store<KubeVir
     }
 }
 
-async fn answer(
-    request: Request<Incoming>,
-    store: Store<KubeVirt>,
-) -> Result<Response<Full<Bytes>>, Infallible> {
+async fn answer(request: Request<Incoming>, judge: Judge) -> Result<Response<Full<Bytes>>, Infallible> {
     let mutating = match (request.method(), request.uri().path()) {
         (&Method::POST, MUTATE) => true,
         (&Method::POST, VALIDATE) => false,
@@ -158,7 +165,11 @@ async fn answer(
         return Ok(plain(StatusCode::BAD_REQUEST, "this is not an AdmissionReview"));
     };
     let asked = &review["request"];
-    let answer = admission::review(asked, mutating, &installation::rules(&store)).into_review(asked);
+    let answer = match operator::admission::review(&judge.client, asked, &judge.namespace).await {
+        Some(answer) => answer,
+        None => admission::review(asked, mutating, &installation::rules(&judge.store)),
+    };
+    let answer = answer.into_review(asked);
     let mut response = Response::new(Full::from(answer.to_string()));
     let json = http::HeaderValue::from_static("application/json");
     response.headers_mut().insert(http::header::CONTENT_TYPE, json);

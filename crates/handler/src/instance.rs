@@ -6,7 +6,10 @@
 
 mod conversation;
 mod decide;
+mod moving;
+mod role;
 mod status;
+mod transfer;
 mod write;
 
 use std::sync::Arc;
@@ -26,11 +29,13 @@ use wire::{Accelerator, AcceleratorPolicy, Command, Event, Status};
 use crate::attachments::{Attachments, PodName};
 use crate::error::chain;
 use crate::place::Places;
-use crate::pods::View;
+use crate::pods::{View, version};
 use crate::proxy::{self, Proxy, Turned};
+use crate::road::Road;
 use crate::sysctls::{self, SysctlError};
 use conversation::{Conversation, TalkError};
 use decide::{Decision, Situation, Told, decide};
+use transfer::{Door, Sockets, Telling};
 use write::Written;
 
 /// How soon a launcher that is not there is looked for again: at first, and at most.
@@ -43,6 +48,8 @@ const RETRY: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub struct Shared {
     pub node: String,
+    /// Namespace of the installation.
+    pub namespace: String,
     pub client: Client,
     pub recorder: Recorder,
     pub places: Places,
@@ -50,6 +57,7 @@ pub struct Shared {
     pub turned: Arc<Turned>,
     /// What executes guests' instructions on this node; none: no launcher has tried yet.
     pub accelerator: watch::Sender<Option<Accelerator>>,
+    pub road: Road,
 }
 
 /// Why a launcher cannot be attended to.
@@ -72,6 +80,9 @@ pub struct Launcher {
     talk: Option<Conversation>,
     heard: Option<Box<Status>>,
     told: Told,
+    door: Option<Door>,
+    sockets: Option<Sockets>,
+    telling: Telling,
     /// What our own last write came to: the watch may tell of it later.
     written: Option<Box<VirtualMachineInstance>>,
     pause: Duration,
@@ -101,6 +112,9 @@ impl Launcher {
             talk: None,
             heard: None,
             told: Told::default(),
+            door: None,
+            sockets: None,
+            telling: Telling::default(),
             written: None,
             pause: FIRST_PAUSE,
         }
@@ -149,6 +163,10 @@ impl Launcher {
             told: &self.told,
             attached: self.shared.attachments.any(&self.pod.uid),
             accelerator,
+            processors: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+            here: self.shared.road.here().ok(),
+            receiving: self.door.as_ref().map(|door| door.wanted.uid.as_str()),
+            sending: self.sockets.as_ref().map(|sockets| sockets.wanted.uid.as_str()),
         };
         decide(&situation, Timestamp::now())
     }
@@ -162,9 +180,17 @@ impl Launcher {
         {
             at_most(pause);
         }
+        if let Some(pause) = self.open_roads(decision).await {
+            at_most(pause);
+        }
         if let Some(command) = &decision.tell {
             self.tell(command).await;
             at_most(Duration::ZERO);
+        }
+        if let (Some(progress), Some(instance)) = (&decision.progress, &view.instance)
+            && let Some(pause) = self.telling.tell(&self.shared.client, instance, progress).await
+        {
+            at_most(pause);
         }
         if let (Some(status), Some(instance)) = (&decision.status, &view.instance) {
             match write::status(&self.shared.client, instance, status).await {
@@ -202,12 +228,51 @@ impl Launcher {
         again
     }
 
+    /// Opens what is to be open for a move, closes what is not; says when to decide again.
+    async fn open_roads(&mut self, decision: &Decision) -> Option<Duration> {
+        let mut again = None;
+        if self.door.as_ref().map(|door| &door.wanted) != decision.receive.as_ref() {
+            self.door = None;
+            if let Some(wanted) = &decision.receive {
+                let opened = Door::open(&self.shared, &self.pod.uid, wanted).await;
+                (self.door, again) = self.opened(opened);
+            }
+        }
+        if self.sockets.as_ref().map(|sockets| &sockets.wanted) != decision.send.as_ref() {
+            if let Some(failure) = self.sockets.take().and_then(|sockets| sockets.failure()) {
+                tracing::warn!(pod = self.pod.name, failure, "the target could not be reached");
+            }
+            if let Some(wanted) = &decision.send {
+                let opened = Sockets::open(&self.shared, &self.pod.uid, wanted).await;
+                (self.sockets, again) = self.opened(opened);
+            }
+        }
+        again
+    }
+
+    /// What came of it, and when to decide again.
+    fn opened<T>(&self, outcome: Result<T, transfer::TransferError>) -> (Option<T>, Option<Duration>) {
+        match outcome {
+            Ok(opened) => (Some(opened), Some(Duration::ZERO)),
+            Err(cause) => {
+                tracing::warn!(
+                    pod = self.pod.name,
+                    cause = chain(&cause),
+                    "guest memory can neither come nor go; trying again"
+                );
+                (None, Some(RETRY))
+            }
+        }
+    }
+
     /// Serves the proxy and talks to the launcher; if it cannot, says when to try again.
     async fn connect(&mut self) -> Option<Duration> {
         match self.try_connect().await {
             Ok(talk) => {
                 tracing::info!(pod = self.pod.name, "connected to the launcher");
                 (self.talk, self.told, self.pause) = (Some(talk), Told::default(), FIRST_PAUSE);
+                // It says at once how it stands; what it said to another connection may be long past.
+                self.heard = None;
                 None
             }
             Err(cause) => {
@@ -250,7 +315,9 @@ impl Launcher {
         let Some(talk) = &mut self.talk else { return };
         tracing::info!(pod = self.pod.name, command = command.name(), "telling the launcher");
         match command {
-            Command::Start { .. } => self.told.start = true,
+            Command::Start { .. } | Command::PrepareTarget { .. } => self.told.start = true,
+            Command::Migrate { options } => self.told.migrate = Some(options.uid.clone()),
+            Command::CancelMigration => self.told.cancel = true,
             Command::Shutdown { .. } => self.told.shutdown = Some(Timestamp::now()),
             Command::Kill => self.told.kill = true,
             _ => {}
@@ -274,8 +341,11 @@ impl Launcher {
                 None => std::future::pending().await,
             }
         };
+        let mut road = self.shared.road.changed();
         let heard = tokio::select! {
             heard = hear => Some(heard),
+            // One that is gone for good tells nothing, and what there is to tell comes by the others.
+            _ = road.changed() => None,
             changed = self.view.changed() => {
                 if changed.is_err() {
                     // Nobody follows pods any more: this task is about to be ended too.
@@ -305,7 +375,7 @@ impl Launcher {
             Event::Refused { command, reason } => {
                 tracing::warn!(pod = self.pod.name, command, reason, "the launcher refused");
                 // It refuses what does not fit the moment, such as a second shutdown; only a VM that cannot run is news.
-                if command == "start" {
+                if matches!(command.as_str(), "start" | "migrate") {
                     self.told.refused = Some((command, reason));
                 }
             }
@@ -318,9 +388,4 @@ impl Launcher {
         tracing::info!(pod = self.pod.name, cause = chain(cause), "the conversation with the launcher ended");
         self.talk = None;
     }
-}
-
-/// Versions grow, as those of every Kubernetes API server do.
-fn version(instance: &VirtualMachineInstance) -> u64 {
-    instance.resource_version().and_then(|version| version.parse().ok()).unwrap_or_default()
 }

@@ -4,8 +4,8 @@
 //!            ┌─ pods: watches launcher pods and instances; one task each ─┐
 //!  API ──────┤                                                            ├─► instance ──launcher.sock──► launcher
 //!            ├─ garbage: what pods left behind, every minute              │      │ proxy ◄──cni.sock──── (in its pod)
-//!            └─ node: label and heartbeat                                 │      ▼
-//!                                                                         └─► attachments ──► CNI plugins, journal
+//!            ├─ node: label and heartbeat                                 │      ▼
+//!            └─ road: where guest memory comes and goes                   └─► attachments ──► CNI plugins, journal
 //! ```
 //!
 //! It must never hold state that is not also in the API, in a launcher or in its journal, nor stop a guest because it itself
@@ -20,6 +20,7 @@ mod node;
 mod place;
 mod pods;
 mod proxy;
+pub mod road;
 mod sysctls;
 mod vnics;
 
@@ -37,6 +38,7 @@ use attachments::{Attachments, Networks};
 use instance::{Launcher, Shared};
 use place::Places;
 use proxy::Turned;
+use road::Road;
 
 /// What a handler needs to know.
 #[derive(Clone)]
@@ -57,6 +59,8 @@ pub struct Options {
     pub namespaces: PathBuf,
     /// A directory of its own, that survives it: what is attached.
     pub state: PathBuf,
+    /// The road that guest memory takes.
+    pub road: road::Options,
 }
 
 /// Why a handler cannot run.
@@ -83,14 +87,18 @@ pub async fn run(options: Options, stop: impl Future<Output = ()> + Send) -> Res
     let attachments = opened.map_err(Error::Interrupted)?.map_err(Error::Attachments)?;
     let reporter =
         Reporter { controller: api::names::objects::HANDLER.to_owned(), instance: Some(node.clone()) };
+    let namespace = options.road.namespace.clone();
+    let (road, keeping) = Road::new(client.clone(), &node, options.road);
     let shared = Shared {
         node: node.clone(),
+        namespace,
         client: client.clone(),
         recorder: Recorder::new(client.clone(), reporter),
         places: Places { kubelet, namespaces },
         attachments: attachments.clone(),
         turned: Arc::new(Turned::default()),
         accelerator: watch::Sender::new(None),
+        road,
     };
     tracing::info!(node, "the handler runs");
     let attend = |pod: Arc<Pod>, view| Launcher::new(shared.clone(), &pod, view).attend();
@@ -98,6 +106,7 @@ pub async fn run(options: Options, stop: impl Future<Output = ()> + Send) -> Res
         () = pods::follow(client.clone(), &node, attend) => {}
         () = collect(client.clone(), &node, &attachments) => {}
         () = node::beat(client.clone(), &node) => {}
+        () = Box::pin(keeping.run()) => {}
         () = stop => {}
     }
     tracing::info!(node, "the handler stops; VMs go on");

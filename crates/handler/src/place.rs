@@ -6,6 +6,7 @@
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use cni::NamespaceId;
@@ -41,6 +42,15 @@ pub enum PlaceError {
         uid: String,
         /// Where namespaces are.
         directory: PathBuf,
+    },
+    /// Something in the shared directory is not what it should be.
+    #[error("{name} in the private directory of the pod cannot be used")]
+    Inside {
+        /// What.
+        name: String,
+        /// Why.
+        #[source]
+        source: io::Error,
     },
     /// The kernel does not say who is at the other end.
     #[error("the process at the other end cannot be seen: is this process in the node's process namespace?")]
@@ -111,6 +121,23 @@ impl Private {
     /// A path that leads into this very directory, and is short: that of a socket has 107 bytes.
     pub fn path(&self, name: &str) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}/{name}", self.0.as_raw_fd()))
+    }
+
+    /// A directory in it, and no link to another.
+    pub fn directory(&self, name: &str) -> Result<Self, PlaceError> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let opened = rustix::fs::openat(&self.0, name, flags, Mode::empty());
+        opened.map(Self).map_err(|source| PlaceError::Inside { name: name.to_owned(), source: source.into() })
+    }
+
+    /// Lets everyone use a socket in it. Only who is in the pod gets there; and no link is followed to a file elsewhere.
+    pub fn open_to_pod(&self, socket: &str) -> Result<(), PlaceError> {
+        let failed = |source: io::Error| PlaceError::Inside { name: socket.to_owned(), source };
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&self.0, socket, flags, Mode::empty())
+            .map_err(|errno| failed(errno.into()))?;
+        let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        fs::set_permissions(path, fs::Permissions::from_mode(0o666)).map_err(failed)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The launcher pods of this node and their instances, as the API has them; and one task for each pod.
 //!
-//! It owns the two watches and who runs. What a task is told is always the latest: a pod, or that it is gone, and its
+//! It owns the watches and who runs. Instances are of this node when their guest is here, and when it is to come. What a task is told is always the latest: a pod, or that it is gone, and its
 //! instance, if there is one. It decides nothing about either.
 
 use std::collections::BTreeMap;
@@ -49,16 +49,21 @@ pub async fn follow<F: Future<Output = ()> + Send + 'static>(
     mut attend: impl FnMut(Arc<Pod>, watch::Receiver<View>) -> F,
 ) {
     let pods = watcher(Api::<Pod>::all(client.clone()), selection(node)).default_backoff();
-    let of_node = watcher::Config::default().labels(&format!("{}={node}", labels::NODE_NAME));
-    let instances = watcher(Api::<VirtualMachineInstance>::all(client), of_node).default_backoff();
-    futures::pin_mut!(pods, instances);
-    let (mut known_pods, mut known_instances) = (Known::default(), Known::default());
+    let instances = |label: &str| {
+        let labelled = watcher::Config::default().labels(&format!("{label}={node}"));
+        watcher(Api::<VirtualMachineInstance>::all(client.clone()), labelled).default_backoff()
+    };
+    let (here, coming) = (instances(labels::NODE_NAME), instances(labels::MIGRATION_TARGET_NODE_NAME));
+    futures::pin_mut!(pods, here, coming);
+    let (mut known_pods, mut known_here, mut known_coming) =
+        (Known::default(), Known::default(), Known::default());
     let mut tasks = JoinSet::new();
     let mut told: BTreeMap<String, watch::Sender<View>> = BTreeMap::new();
     loop {
         tokio::select! {
             Some(event) = pods.next() => known_pods.take(event),
-            Some(event) = instances.next() => known_instances.take(event),
+            Some(event) = here.next() => known_here.take(event),
+            Some(event) = coming.next() => known_coming.take(event),
             Some(ended) = tasks.join_next() => {
                 if let Err(cause) = ended {
                     tracing::error!(%cause, "the task of a launcher pod ended badly; it is started again");
@@ -71,7 +76,11 @@ pub async fn follow<F: Future<Output = ()> + Send + 'static>(
             continue;
         }
         told.retain(|_, sender| !sender.is_closed());
-        let instance = |pod: &Pod| known_instances.all.get(&instance_of(pod)?).cloned();
+        let instance = |pod: &Pod| {
+            let uid = instance_of(pod)?;
+            let (here, coming) = (known_here.all.get(&uid), known_coming.all.get(&uid));
+            here.into_iter().chain(coming).max_by_key(|instance| version(instance)).cloned()
+        };
         for (uid, sender) in &told {
             let pod = known_pods.all.get(uid).cloned();
             let of = pod.clone().or_else(|| sender.borrow().pod.clone());
@@ -94,6 +103,11 @@ pub async fn follow<F: Future<Output = ()> + Send + 'static>(
 /// UID of the instance that a pod was made for.
 pub fn instance_of(pod: &Pod) -> Option<String> {
     pod.labels().get(labels::CREATED_BY).cloned()
+}
+
+/// Versions grow, as those of every Kubernetes API server do.
+pub fn version(instance: &VirtualMachineInstance) -> u64 {
+    instance.resource_version().and_then(|version| version.parse().ok()).unwrap_or_default()
 }
 
 /// Objects of one kind, by UID.

@@ -14,10 +14,12 @@ use rcgen::{
 mod file;
 mod kubeconfig;
 mod member;
+mod request;
 
 pub use file::write_private;
 pub use kubeconfig::kubeconfig;
 pub use member::{Member, MemberError};
+pub use request::{Asked, Request, validity};
 
 /// Clocks differ: a certificate is valid from a little before it was made.
 const SKEW: Duration = Duration::from_mins(5);
@@ -36,6 +38,10 @@ pub enum Error {
         #[source]
         source: rcgen::Error,
     },
+    #[error("this is not a request for a certificate, or not one of the holder of its key")]
+    Request(#[source] rcgen::Error),
+    #[error("the certificate cannot be read")]
+    Certificate,
     #[error("reading or writing {path} failed")]
     File {
         path: String,
@@ -120,18 +126,28 @@ impl Authority {
         &self.pem.certificate
     }
 
+    fn issuer(&self) -> &Issuer<'static, KeyPair> {
+        &self.issuer
+    }
+
     /// A certificate for one who serves, who calls, or who does both.
     pub fn issue(&self, subject: &Subject, valid_for: Duration) -> Result<Identity, Error> {
         let failed = |source| Error::Generate { subject: subject.common_name.clone(), source };
         let key = KeyPair::generate().map_err(failed)?;
-        let mut params = params(subject, valid_for).map_err(failed)?;
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.extended_key_usages =
-            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-        params.use_authority_key_identifier_extension = true;
+        let params = leaf(subject, valid_for).map_err(failed)?;
         let certificate = params.signed_by(&key, &self.issuer).map_err(failed)?;
         Ok(Identity { certificate: certificate.pem(), key: key.serialize_pem() })
     }
+}
+
+/// Of one who does not sign others.
+fn leaf(subject: &Subject, valid_for: Duration) -> Result<CertificateParams, rcgen::Error> {
+    let mut params = params(subject, valid_for)?;
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages =
+        vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+    params.use_authority_key_identifier_extension = true;
+    Ok(params)
 }
 
 fn params(subject: &Subject, valid_for: Duration) -> Result<CertificateParams, rcgen::Error> {

@@ -66,6 +66,13 @@ impl Member {
         uri.parse()
     }
 
+    /// The same of the first certificate of a PEM text.
+    pub fn of_pem(certificate: &str) -> Result<Self, MemberError> {
+        let (_, pem) =
+            x509_parser::pem::parse_x509_pem(certificate.as_bytes()).map_err(|_| MemberError::Certificate)?;
+        Self::of_certificate(&pem.contents)
+    }
+
     pub fn cluster(&self) -> &str {
         &self.cluster
     }

@@ -23,6 +23,8 @@ use crate::xml::Element;
 mod disks;
 mod pci;
 
+pub use disks::travelling;
+
 use pci::{Bus, Fixed};
 
 /// Where the launcher and the hypervisor meet.

@@ -3,6 +3,10 @@
 //! Calls block. An implementation sees to it that its daemon runs: when it died it is started again, and the call goes on.
 
 use std::error::Error;
+use std::path::Path;
+
+use api::kubevirt::ProgressSample;
+use wire::MigrateOptions;
 
 /// User and group that QEMU runs as, by number: the launcher's image need not know it. KubeVirt's, so that files that were its stay
 /// readable.
@@ -27,6 +31,12 @@ impl HypervisorError {
 /// Where a domain stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DomainState {
+    /// There is none: it has not come yet, or did not stay.
+    Absent,
+    /// It stands still because it moves: it does not run here yet, or not any more.
+    Moving,
+    /// It runs at another hypervisor.
+    Migrated,
     Running,
     Paused,
     /// The guest shut down.
@@ -52,4 +62,22 @@ pub trait Hypervisor: Send + Sync + 'static {
     fn pause(&self) -> Result<(), HypervisorError>;
     fn resume(&self) -> Result<(), HypervisorError>;
     fn state(&self) -> Result<DomainState, HypervisorError>;
+    /// Another hypervisor will bring a domain of this name.
+    fn expect(&self, domain: &str);
+    /// Moves the domain, with these disks of it, through the sockets in this directory, and answers when it is gone, or
+    /// stays. Every other call is answered meanwhile.
+    fn migrate(
+        &self,
+        options: &MigrateOptions,
+        disks: Vec<String>,
+        sockets: &Path,
+    ) -> Result<(), HypervisorError>;
+    /// How far the move is; none: there is none.
+    fn progress(&self) -> Result<Option<ProgressSample>, HypervisorError>;
+    /// How the last move went that came to its end; none: there was none.
+    fn summary(&self) -> Result<Option<ProgressSample>, HypervisorError>;
+    /// Lets the domain run at its target, wherever its memory is.
+    fn start_post_copy(&self) -> Result<(), HypervisorError>;
+    /// Gives the move up.
+    fn cancel_migration(&self) -> Result<(), HypervisorError>;
 }

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Pure: [`plan`] (a VM's spec to what is to be made), [`domain`] and [`network`] (that to libvirt's documents), [`masquerade`] (that to
-//! rules), [`supervise`] (what happens next). Effects: [`run`](mod@run), [`wiring`], [`nat`], [`advertise`], [`disks`], [`proxy`], [`server`],
-//! [`serial`], [`probe`].
+//! rules), [`supervise`] (what happens next), [`convergence`] (whether a move gets anywhere). Effects: [`run`](mod@run), [`wiring`], [`nat`],
+//! [`advertise`], [`disks`], [`proxy`], [`server`], [`serial`], [`probe`].
 //! Beside it, in a process of its own: [`console`].
 //!
 //! It must never talk to the API server or to another launcher, nor touch the pod's own `eth0`. Invariant: what it made in
@@ -18,6 +18,7 @@
 pub mod advertise;
 pub mod cloud_init;
 pub mod console;
+pub mod convergence;
 pub mod disks;
 pub mod domain;
 mod fat;

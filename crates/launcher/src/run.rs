@@ -14,10 +14,10 @@ use std::{
 use api::mac::MacAddress;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Mutex, mpsc, watch};
-use tracing::{info, warn};
-use wire::{CNI_SOCKET, LAUNCHER_SOCKET, Status};
+use tracing::{debug, info, warn};
+use wire::{CNI_SOCKET, LAUNCHER_SOCKET, MIGRATION_SOCKETS, Status};
 
-use crate::hypervisor::Hypervisor;
+use crate::hypervisor::{Hypervisor, QEMU_USER};
 use crate::proxy::Proxy;
 use crate::serial::SerialLog;
 use crate::server::Server;
@@ -26,6 +26,7 @@ use crate::wiring::Wiring;
 
 mod clean;
 mod follow;
+mod migrate;
 mod prepare;
 mod vnics;
 
@@ -78,6 +79,8 @@ pub async fn run(
     for path in [&settings.private, &settings.directory] {
         std::fs::create_dir_all(path).map_err(|source| RunError::Directory { path: path.clone(), source })?;
     }
+    let sockets = settings.migration_sockets();
+    make_for_qemu(&sockets).map_err(|source| RunError::Directory { path: sockets, source })?;
     let (inputs, mut input) = mpsc::unbounded_channel();
     let (published, status) = watch::channel(Status::default());
     let socket = settings.private.join(LAUNCHER_SOCKET);
@@ -107,9 +110,8 @@ pub async fn run(
         for effect in effects {
             match effect {
                 Effect::Publish => {
-                    let status = supervisor.status();
-                    info!(phase = ?status.phase, ending = ?status.ending, "status");
-                    published.send_replace(status.clone());
+                    let before = published.send_replace(supervisor.status().clone());
+                    log_change(&before, supervisor.status());
                 }
                 Effect::Refuse { to, command, reason } => server.refuse(to, command, reason),
                 Effect::Exit { code: with } => code = Some(with),
@@ -129,7 +131,28 @@ pub async fn run(
     Ok(code)
 }
 
+/// A move publishes its progress again and again, which is for handlers and not for a log.
+fn log_change(before: &Status, now: &Status) {
+    let life = |status: &Status| (status.phase, status.migration.as_ref().map(|report| report.phase));
+    if life(before) == life(now) && before.ending == now.ending {
+        debug!(?now, "status");
+    } else {
+        info!(phase = ?now.phase, migration = ?now.migration, ending = ?now.ending, "status");
+    }
+}
+
+/// A directory in which QEMU makes and uses sockets.
+fn make_for_qemu(directory: &std::path::Path) -> io::Result<()> {
+    std::fs::create_dir_all(directory)?;
+    std::os::unix::fs::chown(directory, Some(QEMU_USER), Some(QEMU_USER))
+}
+
 impl Settings {
+    /// Where QEMU meets the handlers of a move.
+    fn migration_sockets(&self) -> PathBuf {
+        self.private.join(MIGRATION_SOCKETS)
+    }
+
     fn console_log(&self) -> PathBuf {
         self.directory.join("serial.log")
     }
@@ -143,6 +166,11 @@ impl Executor {
             match effect {
                 Effect::Prepare { vmi, accelerator } => this.prepare(&vmi, accelerator).await,
                 Effect::StartDomain => this.start_domain().await,
+                Effect::AwaitDomain => this.await_domain().await,
+                Effect::Migrate { options } => this.migrate(*options).await,
+                Effect::CancelMigration => {
+                    this.report("giving the move up", Hypervisor::cancel_migration).await;
+                }
                 Effect::PressPowerButton => {
                     this.report("pressing the power button", Hypervisor::press_power_button).await;
                 }

@@ -1,14 +1,26 @@
 //! What happens next: the life of a launcher, as a function of what happened.
 //!
 //! ```text
-//!           start               networks made          domain runs                 shutdown, SIGTERM
-//!  Waiting ───────► Preparing ────────────────► Starting ─────────────► Running ─────────────────────► ShuttingDown
-//!     │                 │ failed, or told to end    │ failed               │ the guest is gone             │  │ ▲ wake:
-//!     │ told to end     │                           │                      │                               │  └─┘ press again,
-//!     └─────────────────┴───────────────────────────┴──────────► CleaningUp ◄──────────────────────────────┘      or switch off
+//!           start,              networks made          domain runs                 shutdown, SIGTERM
+//!  Waiting ───────► Preparing ─┬──────────────► Starting ─────────────► Running ─────────────────────► ShuttingDown
+//!     │  prepare        │      │                    │ failed            ▲  │ the guest is gone,            │  │ ▲ wake:
+//!     │  target         │      └─► ReadyForMigration ── it has come ────┘  │ or moved away                 │  └─┘ press again,
+//!     │ told to end     │ failed, or    │ it did not come                  │                               │      or switch off
+//!     │                 │ told to end   │                                  │                               │
+//!     └─────────────────┴───────────────┴───────────────────────► CleaningUp ◄─────────────────────────────┘
 //!                                                                    │ networks gone, vNICs detached
 //!                                                                    ▼
 //!                                                                  Ended ──► exit: 0 if the guest ended well, else 1
+//! ```
+//!
+//! A move away is a second, smaller life, beside Running and Paused:
+//!
+//! ```text
+//!         migrate            gone          ┌► Completed ──► CleaningUp: ended well, and goes on elsewhere
+//!  (none) ───────► Running ────────────────┤
+//!    ▲                 │ cancel, shutdown  ├► Failed ────► the guest goes on here
+//!    │                 └─► (given up) ─────┴► Cancelled ─► likewise
+//!    └────────── the next move ─────────────────┘
 //! ```
 //!
 //! Who dies when:
@@ -17,6 +29,8 @@
 //! - QEMU dies: the guest has crashed. The networks are taken away, and the launcher ends with an error.
 //! - The launcher is asked to end (SIGTERM): the guest's power button is pressed, again and again, since a guest that is still booting
 //!   does not hear it; when the grace period is over the guest is switched off.
+//! - The launcher is asked to end while its guest moves: the guest is about to be safe elsewhere, so the move goes on; only when it comes
+//!   to nothing the guest is shut down. Who really wants the guest to end says shutdown or kill, and the move is given up.
 //! - The launcher is killed: it is the first process of its pod, so everything ends with it. The handler detaches the vNICs.
 //!
 //! Pure: it decides, [`crate::run`] does. Invariant: effects that make something are asked for once; from whatever state, an end is
@@ -24,8 +38,11 @@
 
 use std::time::Duration;
 
-use api::kubevirt::VirtualMachineInstance;
-use wire::{Accelerator, AcceleratorPolicy, Command, Ending, InterfaceStatus, Outcome, Phase, Status};
+use api::kubevirt::{MigrationMode, ProgressSample, VirtualMachineInstance};
+use wire::{
+    Accelerator, AcceleratorPolicy, Command, Ending, InterfaceStatus, MigrateOptions, MigrationPhase,
+    MigrationReport, Outcome, Phase, Status,
+};
 
 use crate::hypervisor::DomainState;
 
@@ -60,6 +77,17 @@ pub enum Input {
     },
     /// The domain is seen in another state than before.
     Domain(DomainState),
+    /// How far the move is.
+    Moved {
+        sample: ProgressSample,
+        mode: MigrationMode,
+    },
+    /// The move is over: the guest is gone, or it goes on here because of this.
+    MoveEnded {
+        outcome: Result<(), String>,
+        /// Of the whole, as far as it is known.
+        sample: Option<ProgressSample>,
+    },
     /// The time that was asked for is over.
     Woke,
     /// The hypervisor's daemon is gone and does not come back.
@@ -84,6 +112,12 @@ pub enum Effect {
         accelerator: AcceleratorPolicy,
     },
     StartDomain,
+    /// Wait for the domain that another launcher brings.
+    AwaitDomain,
+    Migrate {
+        options: Box<MigrateOptions>,
+    },
+    CancelMigration,
     PressPowerButton,
     Kill,
     Pause,
@@ -120,7 +154,11 @@ pub struct Supervisor {
     vmi: Option<String>,
     /// Seconds that the VM's spec gives the guest to shut down.
     grace_seconds: u32,
-    /// Told to end before there was a guest to tell.
+    /// The guest comes from another launcher.
+    incoming: bool,
+    /// Told to give the move up.
+    cancelling: bool,
+    /// Told to end before there was a guest to tell, or while it moved away.
     stop: Option<Stop>,
     /// Seconds that the guest has left to shut down.
     left: u32,
@@ -135,6 +173,8 @@ impl Default for Supervisor {
             status: Status::default(),
             vmi: None,
             grace_seconds: DEFAULT_GRACE_SECONDS,
+            incoming: false,
+            cancelling: false,
             stop: None,
             left: 0,
         }
@@ -165,7 +205,14 @@ impl Supervisor {
     fn react(&mut self, input: Input) -> Vec<Effect> {
         match (input, self.status.phase) {
             (Input::Command { command, from }, _) => self.command(command, from),
+            (Input::Terminate, _) if self.is_moving() => {
+                let stop = Stop::Within(self.grace_seconds);
+                self.stop = Some(self.stop.map_or(stop, |earlier| sooner(earlier, stop)));
+                Vec::new()
+            }
             (Input::Terminate, _) => self.stop(Stop::Within(self.grace_seconds)),
+            (Input::Moved { sample, mode }, _) => self.moved(sample, mode),
+            (Input::MoveEnded { outcome, sample }, _) => self.move_ended(outcome, sample),
             (Input::Problem { cause }, _) => {
                 self.problem(cause);
                 Vec::new()
@@ -176,6 +223,10 @@ impl Supervisor {
                 self.status.accelerator_reason = accelerator_reason;
                 if self.stop.is_some() {
                     return self.end(never_started());
+                }
+                if self.incoming {
+                    self.status.phase = Phase::ReadyForMigration;
+                    return vec![Effect::AwaitDomain];
                 }
                 self.status.phase = Phase::Starting;
                 vec![Effect::StartDomain]
@@ -188,11 +239,15 @@ impl Supervisor {
                 self.stop.take().map_or_else(Vec::new, |stop| self.stop(stop))
             }
             (Input::StartFailed { cause }, Phase::Starting) => self.end(failed("StartFailed", cause)),
-            (Input::Domain(state), Phase::Running | Phase::Paused | Phase::ShuttingDown) => self.seen(state),
+            (
+                Input::Domain(state),
+                Phase::ReadyForMigration | Phase::Running | Phase::Paused | Phase::ShuttingDown,
+            ) => self.seen(state),
             (Input::Woke, Phase::ShuttingDown) => self.woke(),
-            (Input::HypervisorLost { cause }, Phase::Running | Phase::Paused | Phase::ShuttingDown) => {
-                self.end(failed("HypervisorLost", cause))
-            }
+            (
+                Input::HypervisorLost { cause },
+                Phase::ReadyForMigration | Phase::Running | Phase::Paused | Phase::ShuttingDown,
+            ) => self.end(failed("HypervisorLost", cause)),
             (Input::Cleaned { problems }, Phase::CleaningUp) => {
                 for problem in problems {
                     self.problem(problem);
@@ -212,22 +267,28 @@ impl Supervisor {
         let refuse = |command, reason: String| vec![Effect::Refuse { to: from, command, reason }];
         let name = command.name();
         match (command, phase) {
-            (Command::Start { vmi, accelerator }, Phase::Waiting) => {
-                self.vmi = Some(vmi.metadata.uid.clone().unwrap_or_default());
-                let grace = vmi.spec.termination_grace_period_seconds;
-                self.grace_seconds = grace
-                    .map_or(DEFAULT_GRACE_SECONDS, |grace| u32::try_from(grace.max(0)).unwrap_or(u32::MAX));
-                self.status.phase = Phase::Preparing;
-                vec![Effect::Prepare { vmi, accelerator }]
+            (Command::Start { vmi, accelerator }, Phase::Waiting) => self.prepare(vmi, accelerator),
+            (Command::PrepareTarget { vmi, accelerator }, Phase::Waiting) => {
+                self.incoming = true;
+                self.prepare(vmi, accelerator)
             }
-            (Command::Start { vmi, .. }, _)
+            (Command::Start { vmi, .. } | Command::PrepareTarget { vmi, .. }, _)
                 if self.vmi == Some(vmi.metadata.uid.clone().unwrap_or_default()) =>
             {
                 Vec::new()
             }
-            (Command::Start { .. }, phase) => {
+            (Command::Start { .. } | Command::PrepareTarget { .. }, phase) => {
                 refuse(name, format!("the launcher is {phase}, and runs one VM only"))
             }
+            (Command::Migrate { options }, phase) => match self.migrate(options, phase) {
+                Ok(effects) => effects,
+                Err(reason) => refuse(name, reason),
+            },
+            (Command::CancelMigration, _) if self.is_moving() => {
+                self.cancelling = true;
+                vec![Effect::CancelMigration]
+            }
+            (Command::CancelMigration, _) => refuse(name, "no move is under way".to_owned()),
             (Command::Shutdown { grace_seconds }, _) => self.stop(Stop::Within(grace_seconds)),
             (Command::Kill, _) => self.stop(Stop::AtOnce),
             (Command::Pause, Phase::Running) => vec![Effect::Pause],
@@ -243,9 +304,82 @@ impl Supervisor {
         }
     }
 
+    fn prepare(&mut self, vmi: Box<VirtualMachineInstance>, accelerator: AcceleratorPolicy) -> Vec<Effect> {
+        self.vmi = Some(vmi.metadata.uid.clone().unwrap_or_default());
+        let grace = vmi.spec.termination_grace_period_seconds;
+        self.grace_seconds =
+            grace.map_or(DEFAULT_GRACE_SECONDS, |grace| u32::try_from(grace.max(0)).unwrap_or(u32::MAX));
+        self.status.phase = Phase::Preparing;
+        vec![Effect::Prepare { vmi, accelerator }]
+    }
+
+    fn is_moving(&self) -> bool {
+        self.status.migration.as_ref().is_some_and(|report| !report.phase.is_final())
+    }
+
+    /// A move that is known already is answered by the status, however it stands.
+    fn migrate(&mut self, options: Box<MigrateOptions>, phase: Phase) -> Result<Vec<Effect>, String> {
+        if let Some(known) = &self.status.migration {
+            if known.uid == options.uid {
+                return Ok(Vec::new());
+            }
+            if !known.phase.is_final() {
+                return Err(format!("the guest is on its way with migration {} already", known.uid));
+            }
+        }
+        if !matches!(phase, Phase::Running | Phase::Paused) {
+            return Err(format!("the launcher is {phase}: no guest could move"));
+        }
+        self.cancelling = false;
+        self.status.migration = Some(MigrationReport {
+            uid: options.uid.clone(),
+            phase: MigrationPhase::Running,
+            mode: MigrationMode::PreCopy,
+            reason: None,
+            sample: ProgressSample::default(),
+        });
+        Ok(vec![Effect::Migrate { options }])
+    }
+
+    fn moved(&mut self, sample: ProgressSample, mode: MigrationMode) -> Vec<Effect> {
+        if let Some(report) = self.status.migration.as_mut().filter(|report| !report.phase.is_final()) {
+            (report.sample, report.mode) = (sample, mode);
+        }
+        Vec::new()
+    }
+
+    fn move_ended(&mut self, outcome: Result<(), String>, sample: Option<ProgressSample>) -> Vec<Effect> {
+        let Some(report) = self.status.migration.as_mut().filter(|report| !report.phase.is_final()) else {
+            return Vec::new();
+        };
+        report.sample = sample.unwrap_or_else(|| std::mem::take(&mut report.sample));
+        report.phase = match &outcome {
+            Ok(()) => MigrationPhase::Completed,
+            Err(_) if self.cancelling => MigrationPhase::Cancelled,
+            Err(_) => MigrationPhase::Failed,
+        };
+        report.reason = outcome.err();
+        match (report.phase, self.status.phase) {
+            (_, Phase::CleaningUp | Phase::Ended) => Vec::new(),
+            (MigrationPhase::Completed, _) => self.end(migrated()),
+            _ => self.stop.take().map_or_else(Vec::new, |stop| self.stop(stop)),
+        }
+    }
+
+    /// A move that is under way is given up first: the hypervisor does nothing else to the guest meanwhile.
     fn stop(&mut self, stop: Stop) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        if self.is_moving() && !self.cancelling {
+            self.cancelling = true;
+            effects.push(Effect::CancelMigration);
+        }
+        effects.extend(self.stop_guest(stop));
+        effects
+    }
+
+    fn stop_guest(&mut self, stop: Stop) -> Vec<Effect> {
         match (self.status.phase, stop) {
-            (Phase::Waiting, _) => self.end(never_started()),
+            (Phase::Waiting | Phase::ReadyForMigration, _) => self.end(never_started()),
             (Phase::Preparing | Phase::Starting, _) => {
                 self.stop = Some(self.stop.map_or(stop, |earlier| sooner(earlier, stop)));
                 Vec::new()
@@ -283,9 +417,12 @@ impl Supervisor {
 
     fn seen(&mut self, state: DomainState) -> Vec<Effect> {
         let ending = match state {
+            DomainState::Moving => return Vec::new(),
             DomainState::Running | DomainState::Paused if self.status.phase == Phase::ShuttingDown => {
                 return Vec::new();
             }
+            // It was stopped for the move's sake, which is no state of the guest's own; or the move itself tells how it ended.
+            DomainState::Paused | DomainState::Migrated if self.is_moving() => return Vec::new(),
             DomainState::Running => {
                 self.status.phase = Phase::Running;
                 return Vec::new();
@@ -294,6 +431,11 @@ impl Supervisor {
                 self.status.phase = Phase::Paused;
                 return Vec::new();
             }
+            DomainState::Migrated => migrated(),
+            DomainState::Absent if self.status.phase == Phase::ReadyForMigration => {
+                failed("NeverArrived", "the guest was on its way here, and did not come")
+            }
+            DomainState::Absent => failed("Crashed", "the guest is gone, and nobody knows how"),
             DomainState::ShutDown => succeeded("GuestShutdown", "the guest shut down"),
             DomainState::Destroyed => succeeded("Killed", "the guest was switched off"),
             DomainState::Crashed(cause) => failed("Crashed", format!("the guest crashed: {cause}")),
@@ -329,6 +471,10 @@ fn succeeded(reason: &str, message: impl Into<String>) -> Ending {
 
 fn failed(reason: &str, message: impl Into<String>) -> Ending {
     Ending { outcome: Outcome::Failed, reason: reason.to_owned(), message: message.into() }
+}
+
+fn migrated() -> Ending {
+    succeeded(Ending::MIGRATED, "the guest moved, and goes on elsewhere")
 }
 
 fn never_started() -> Ending {

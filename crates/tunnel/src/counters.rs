@@ -68,6 +68,20 @@ impl Drop for OpenConnection<'_> {
     }
 }
 
+/// Questions of other nodes whether this one can be reached, that were answered.
+#[derive(Debug, Default)]
+pub struct Probes(AtomicU64);
+
+impl Probes {
+    pub fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn add(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 /// Connections that a listener did not let in, by reason.
 #[derive(Debug, Default)]
 pub struct Refusals {

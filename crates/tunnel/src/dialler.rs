@@ -67,6 +67,14 @@ impl Dialler {
         Self(Arc::new(Context { source: Home::new(source), credentials, timeouts, mover }))
     }
 
+    /// Asks the listener of another node whether a connection from here would reach it: both sides prove who they are, and nothing
+    /// else is said. Without TLS it only shows that the road is there. Blocks, for as long as the timeouts allow.
+    pub fn probe(&self, address: SocketAddr, member: Member) -> Result<(), DialError> {
+        let token = Some(Token::from_bytes([0; Token::LENGTH]));
+        let target = Target { address, member, token };
+        Call { context: &self.0, target: &target, route: &Route::probe() }.probe()
+    }
+
     /// Listens on a unix socket, and carries every connection to it to the target. The file is made anew, for its owner only.
     pub fn forward(&self, path: &Path, target: Target, route: Route) -> Result<Forward, Error> {
         let failed = |source| Error::ListenUnix { path: path.to_owned(), source };
@@ -176,7 +184,7 @@ impl Shared {
         let _open = self.lines.enter(&line);
         let near = line.hold(near);
         let (arrived, taken_over) = (AtomicBool::new(false), AtomicBool::new(false));
-        let outcome = self.connect(&line).and_then(|(far, session)| {
+        let outcome = self.call().connect(&line).and_then(|(far, session)| {
             self.prepare(&near, &far).map_err(|error| self.broken(Broken::Far(error)))?;
             let counters = Arc::clone(&self.counters);
             let joint = Joint { line: Arc::clone(&line), near, far, counters };
@@ -205,8 +213,51 @@ impl Shared {
         socket::watch_idleness(far, &self.context.timeouts)
     }
 
+    fn exchange(
+        &self,
+        joint: &Joint,
+        session: Option<Session>,
+        on_arrival: impl FnOnce() + Send,
+    ) -> Result<(), DialError> {
+        let outcome = if let Some(Session { outgoing, mut incoming, .. }) = session {
+            // The target is who it should be, so bytes may leave while its answer is on the way.
+            let receive = || {
+                answer(&mut self.call().timed(&joint.far), &mut incoming)?;
+                // What came with the answer goes first: it takes a while to start the thread that accepts next.
+                let handed_on = joint.hand_on(&mut incoming);
+                on_arrival();
+                handed_on?;
+                socket::watch_idleness(&joint.far, &self.context.timeouts).map_err(Broken::Far)?;
+                joint.receive_encrypted(incoming)
+            };
+            joint.run(Here::Sends, || joint.send_encrypted(outgoing), receive)
+        } else {
+            on_arrival();
+            let mover = self.context.mover;
+            joint.run(Here::Sends, || joint.send_plain(mover), || joint.receive_plain(mover))
+        };
+        outcome.map_err(|source| self.broken(source))
+    }
+
+    fn broken(&self, source: Broken) -> DialError {
+        self.call().broken(source)
+    }
+
+    fn call(&self) -> Call<'_> {
+        Call { context: &self.context, target: &self.target, route: &self.route }
+    }
+}
+
+/// One connection that is being made.
+struct Call<'a> {
+    context: &'a Context,
+    target: &'a Target,
+    route: &'a Route,
+}
+
+impl Call<'_> {
     fn connect(&self, line: &Line) -> Result<(Arc<Socket>, Option<Session>), DialError> {
-        let Context { source, credentials, timeouts, .. } = &*self.context;
+        let Context { source, credentials, timeouts, .. } = self.context;
         let target = self.target.address;
         let mode = credentials.mode();
         let far = socket::dial(source, target, timeouts).map_err(|unreached| match unreached {
@@ -259,37 +310,25 @@ impl Shared {
         Timed { socket, deadline: Instant::now() + self.context.timeouts.handshake }
     }
 
-    fn exchange(
-        &self,
-        joint: &Joint,
-        session: Option<Session>,
-        on_arrival: impl FnOnce() + Send,
-    ) -> Result<(), DialError> {
-        let outcome = if let Some(Session { outgoing, mut incoming, .. }) = session {
-            // The target is who it should be, so bytes may leave while its answer is on the way.
-            let receive = || {
-                answer(&mut self.timed(&joint.far), &mut incoming)?;
-                // What came with the answer goes first: it takes a while to start the thread that accepts next.
-                let handed_on = joint.hand_on(&mut incoming);
-                on_arrival();
-                handed_on?;
-                socket::watch_idleness(&joint.far, &self.context.timeouts).map_err(Broken::Far)?;
-                joint.receive_encrypted(incoming)
-            };
-            joint.run(Here::Sends, || joint.send_encrypted(outgoing), receive)
-        } else {
-            on_arrival();
-            let mover = self.context.mover;
-            joint.run(Here::Sends, || joint.send_plain(mover), || joint.receive_plain(mover))
-        };
-        outcome.map_err(|broken| match broken {
-            Broken::Refused => DialError::Refused { target: self.target.address },
-            source => self.broken(source),
-        })
+    fn broken(&self, source: Broken) -> DialError {
+        let target = self.target.address;
+        match source {
+            Broken::Refused => DialError::Refused { target },
+            source => DialError::Broken { target, source },
+        }
     }
 
-    fn broken(&self, source: Broken) -> DialError {
-        DialError::Broken { target: self.target.address, source }
+    /// Asks whether the target could be reached, and is told.
+    fn probe(&self) -> Result<(), DialError> {
+        let line = Line::default();
+        let (far, session) = self.connect(&line)?;
+        let answered = match session {
+            Some(Session { mut incoming, .. }) => answer(&mut self.timed(&far), &mut incoming),
+            // The token's answer was the probe's.
+            None => Ok(()),
+        };
+        line.cut();
+        answered.map_err(|source| self.broken(source))
     }
 }
 

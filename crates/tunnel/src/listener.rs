@@ -20,7 +20,7 @@ use tokio_rustls::rustls::server::ServerConfig;
 
 use crate::Timeouts;
 use crate::authorise::{Authorise, Destination, Proof, Refusal};
-use crate::counters::Refusals;
+use crate::counters::{Probes, Refusals};
 use crate::credentials::{Credentials, Mode};
 use crate::error::{Error, HandshakeError};
 use crate::handshake::{self, Session, Timed};
@@ -51,6 +51,7 @@ struct Context {
     timeouts: Timeouts,
     mover: Mover,
     refusals: Arc<Refusals>,
+    probes: Arc<Probes>,
     lines: Arc<Lines>,
 }
 
@@ -86,6 +87,7 @@ impl Listener {
             timeouts,
             mover,
             refusals: Arc::default(),
+            probes: Arc::default(),
             lines: Arc::default(),
         };
         Ok(Self { context: Arc::new(context) })
@@ -99,6 +101,11 @@ impl Listener {
     /// The connections that were not let in, for whoever publishes metrics.
     pub fn refusals(&self) -> Arc<Refusals> {
         Arc::clone(&self.context.refusals)
+    }
+
+    /// How often other nodes found this one.
+    pub fn probes(&self) -> Arc<Probes> {
+        Arc::clone(&self.context.probes)
     }
 
     /// Serves until `stop` resolves; then accepts no more, and ends when the open connections have, at the latest after the drain
@@ -162,11 +169,12 @@ impl Context {
         let admitted = caller.admit();
         self.unproven.fetch_sub(1, Ordering::Relaxed);
         match admitted {
-            Ok((near, admitted)) => {
+            Ok(Admitted::Channel(near, joining)) => {
                 // Without a new thread, this one accepts again when its connection has ended.
                 taken_over = taken_over || self.accept_on_a_new_thread().is_ok();
-                caller.join(near, admitted);
+                caller.join(near, joining);
             }
+            Ok(Admitted::Probe(session)) => caller.answer_probe(session),
             Err(refused) => caller.refuse(&refused),
         }
         taken_over
@@ -204,28 +212,49 @@ impl From<Refusal> for Refused {
     }
 }
 
+/// A caller who may be answered.
+enum Admitted {
+    /// Its channel, connected.
+    Channel(Socket, Joining),
+    /// It only asks whether this node can be reached.
+    Probe(Option<Session>),
+}
+
 /// An authorised connection.
-struct Admitted {
+struct Joining {
     route: Route,
     session: Option<Session>,
     destination: Destination,
 }
 
+/// Who called, once that is proved, and what they may have; a probe has no destination.
+struct Proved {
+    route: Route,
+    session: Option<Session>,
+    destination: Option<Destination>,
+}
+
 impl Caller<'_> {
     /// Finds out who it is and whether that may be: the destination, connected.
-    fn admit(&self) -> Result<(Socket, Admitted), Refused> {
+    fn admit(&self) -> Result<Admitted, Refused> {
         socket::prepare(&self.far, &self.context.timeouts)
             .map_err(|cause| Refused::new(Refusal::Handshake, &cause))?;
-        let admitted = match &*self.context.credentials.mode() {
+        let Proved { route, session, destination } = match &*self.context.credentials.mode() {
             Mode::Tls { server, .. } => self.admit_by_certificate(Arc::clone(server)),
             Mode::Plain => self.admit_by_token(),
         }?;
-        let near = socket::connect_unix(&admitted.destination.path);
-        let near = near.map_err(|cause| Refused::new(Refusal::Destination, &cause).on(&admitted.route))?;
-        Ok((near, admitted))
+        let Some(destination) = destination else { return Ok(Admitted::Probe(session)) };
+        let near = socket::connect_unix(&destination.path);
+        let near = near.map_err(|cause| Refused::new(Refusal::Destination, &cause).on(&route))?;
+        Ok(Admitted::Channel(near, Joining { route, session, destination }))
     }
 
-    fn admit_by_certificate(&self, config: Arc<ServerConfig>) -> Result<Admitted, Refused> {
+    /// What a member, or the holder of a token, may have.
+    fn destination(&self, proof: &Proof<'_>, route: &Route) -> Result<Option<Destination>, Refusal> {
+        if route.is_probe() { Ok(None) } else { self.context.authorise.authorise(proof, route).map(Some) }
+    }
+
+    fn admit_by_certificate(&self, config: Arc<ServerConfig>) -> Result<Proved, Refused> {
         let mut timed = self.timed();
         let Hello { route, bytes } = Hello::read(&mut timed).map_err(|error| refused_hello(&error))?;
         let session = handshake::accept(config, &mut timed, bytes);
@@ -233,9 +262,9 @@ impl Caller<'_> {
         let member = Member::of_certificate(&session.certificate);
         let admitted = member
             .map_err(|error| refused_member(&error))
-            .and_then(|member| Ok(self.context.authorise.authorise(&Proof::Certificate(&member), &route)?));
+            .and_then(|member| Ok(self.destination(&Proof::Certificate(&member), &route)?));
         match admitted {
-            Ok(destination) => Ok(Admitted { route, session: Some(session), destination }),
+            Ok(destination) => Ok(Proved { route, session: Some(session), destination }),
             Err(refused) => {
                 if let Ok(alert) = session.outgoing.alert(ACCESS_DENIED) {
                     // It is refused either way.
@@ -246,13 +275,13 @@ impl Caller<'_> {
         }
     }
 
-    fn admit_by_token(&self) -> Result<Admitted, Refused> {
+    fn admit_by_token(&self) -> Result<Proved, Refused> {
         let preamble = Preamble::read(&mut self.timed()).map_err(|error| refused_preamble(&error))?;
         let Preamble { route, token } = preamble;
         let proof = Proof::Token { token: &token, address: self.peer.ip().to_canonical() };
-        let destination = self.context.authorise.authorise(&proof, &route);
+        let destination = self.destination(&proof, &route);
         let destination = destination.map_err(|reason| Refused::from(reason).on(&route))?;
-        Ok(Admitted { route, session: None, destination })
+        Ok(Proved { route, session: None, destination })
     }
 
     fn timed(&self) -> Timed<'_> {
@@ -268,7 +297,26 @@ impl Caller<'_> {
         self.line.cut();
     }
 
-    fn join(&self, near: Socket, Admitted { route, session, destination }: Admitted) {
+    /// Says that this node was reached, and ends the connection.
+    fn answer_probe(&self, session: Option<Session>) {
+        let answered = match session {
+            Some(Session { mut outgoing, unsent: mut answer, .. }) => outgoing
+                .data(&[ACCEPTED])
+                .map(|record| answer.extend_from_slice(record))
+                .map_err(crate::error::Broken::from)
+                .and_then(|()| encrypted::write_all(&self.line, &self.far, &answer)),
+            None => encrypted::write_all(&self.line, &self.far, &[ACCEPTED]),
+        };
+        match answered {
+            Ok(()) => self.context.probes.add(),
+            Err(cause) => {
+                tracing::debug!(peer = %self.peer, cause = with_sources(&cause), "a probe ended early");
+            }
+        }
+        self.line.cut();
+    }
+
+    fn join(&self, near: Socket, Joining { route, session, destination }: Joining) {
         let Destination { counters, lines, .. } = destination;
         let _open = lines.enter(&self.line);
         let near = self.line.hold(near);

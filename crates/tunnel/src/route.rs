@@ -7,6 +7,7 @@ use std::fmt;
 use std::str::FromStr;
 
 const SUFFIX: &str = ".migration";
+const PROBE: &str = "probe";
 /// Of one label of a DNS name.
 const LONGEST: usize = 63;
 
@@ -89,6 +90,16 @@ impl Route {
         Self { migration, channel }
     }
 
+    /// No channel of a migration, but the question whether it could be reached: answered once the caller has proved who it is, and
+    /// closed. UIDs of Kubernetes have 36 characters, so it is no migration's name.
+    pub(crate) fn probe() -> Self {
+        Self::new(Migration(PROBE.to_owned()), Channel::RPC)
+    }
+
+    pub(crate) fn is_probe(&self) -> bool {
+        self.migration.as_str() == PROBE
+    }
+
     /// The name that the dialling side asks for.
     pub fn server_name(&self) -> String {
         format!("{}.{}{SUFFIX}", self.channel, self.migration)
@@ -128,6 +139,12 @@ mod tests {
                 prop_assert_eq!(route.server_name(), name);
             }
         }
+    }
+
+    #[test]
+    fn a_probe_is_told_apart_from_channels() {
+        assert!(Route::from_server_name(&Route::probe().server_name()).unwrap().is_probe());
+        assert!(!Route::from_server_name("0.5f0c.migration").unwrap().is_probe());
     }
 
     #[test]

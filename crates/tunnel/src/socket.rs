@@ -3,16 +3,18 @@
 //! An address alone does not choose the road: the kernel sends by whatever route leads to the target. So every socket is also bound to
 //! the interface that has the address. A node that lost its migration network cannot send, rather than send elsewhere.
 
-use std::fs::Permissions;
+use std::fs::{OpenOptions, Permissions};
 use std::io;
 use std::net::{IpAddr, Shutdown, SocketAddr};
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::ifaddrs::getifaddrs;
+use nix::libc;
 use nix::sys::socket::SockaddrStorage;
 use socket2::{Domain, Protocol, SockAddr, Socket, TcpKeepalive, Type};
 
@@ -146,9 +148,12 @@ pub(crate) fn is_callers_fault(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted)
 }
 
+/// The destination lies in a directory that its launcher may write to: a link there could lead to any socket of the node, so none is
+/// followed.
 pub(crate) fn connect_unix(path: &Path) -> io::Result<Socket> {
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_NOFOLLOW).open(path)?;
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-    socket.connect(&SockAddr::unix(path)?)?;
+    socket.connect(&SockAddr::unix(format!("/proc/self/fd/{}", file.as_raw_fd()))?)?;
     enlarge(&socket)?;
     Ok(socket)
 }
@@ -162,4 +167,19 @@ pub(crate) fn enlarge(unix: &Socket) -> io::Result<()> {
 pub(crate) fn watch_idleness(socket: &Socket, timeouts: &Timeouts) -> io::Result<()> {
     socket.set_read_timeout(Some(timeouts.idle))?;
     socket.set_write_timeout(Some(timeouts.idle))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_is_not_a_destination() {
+        let directory = tempfile::tempdir().unwrap();
+        let (socket, link) = (directory.path().join("socket"), directory.path().join("link"));
+        let _listening = listen_unix(&socket).unwrap();
+        std::os::unix::fs::symlink(&socket, &link).unwrap();
+        assert!(connect_unix(&socket).is_ok());
+        assert!(connect_unix(&link).is_err());
+    }
 }

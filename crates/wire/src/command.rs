@@ -3,6 +3,8 @@
 use api::kubevirt::VirtualMachineInstance;
 use serde::{Deserialize, Serialize};
 
+use crate::MigrateOptions;
+
 /// What a handler tells a launcher. The launcher answers with [`Event`](crate::Event)s, to every handler that is connected.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "kebab-case")]
@@ -20,6 +22,22 @@ pub enum Command {
         #[serde(default)]
         accelerator: AcceleratorPolicy,
     },
+    /// Make everything for this VM but the guest, which comes from another launcher. As with start: one VM once.
+    PrepareTarget {
+        /// The VM, as for start.
+        vmi: Box<VirtualMachineInstance>,
+        /// What executes the guest's instructions where it comes from.
+        #[serde(default)]
+        accelerator: AcceleratorPolicy,
+    },
+    /// Move the guest through the sockets of a migration to the launcher at their other end. The same move again changes
+    /// nothing: how it stands is in [`Status::migration`](crate::Status).
+    Migrate {
+        /// Which, and how.
+        options: Box<MigrateOptions>,
+    },
+    /// Give the move up; the guest stays here. It is too late once the guest has begun to run there.
+    CancelMigration,
     /// Ask the guest to shut down, and switch it off if it has not done so in time.
     #[serde(rename_all = "camelCase")]
     Shutdown {
@@ -42,6 +60,9 @@ impl Command {
         match self {
             Self::Hello { .. } => "hello",
             Self::Start { .. } => "start",
+            Self::PrepareTarget { .. } => "prepare-target",
+            Self::Migrate { .. } => "migrate",
+            Self::CancelMigration => "cancel-migration",
             Self::Shutdown { .. } => "shutdown",
             Self::Kill => "kill",
             Self::Pause => "pause",

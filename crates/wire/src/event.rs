@@ -8,7 +8,7 @@ use std::{fmt, net::IpAddr};
 use api::mac::MacAddress;
 use serde::{Deserialize, Serialize};
 
-use crate::{InterfaceName, VnicName};
+use crate::{InterfaceName, MigrationReport, VnicName};
 
 /// What a launcher tells every handler that is connected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,6 +45,9 @@ pub struct Status {
     /// The vNICs, in the order of the spec.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub interfaces: Vec<InterfaceStatus>,
+    /// The last move of the guest away from here, as far as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub migration: Option<MigrationReport>,
     /// How it ended: there from the moment on at which the guest is gone, while the launcher still tidies up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ending: Option<Ending>,
@@ -64,6 +67,8 @@ pub enum Phase {
     Preparing,
     /// It is being started.
     Starting,
+    /// All is there but the guest, which comes from another launcher.
+    ReadyForMigration,
     /// It runs.
     Running,
     /// Its processors are stopped.
@@ -82,6 +87,7 @@ impl fmt::Display for Phase {
             Self::Waiting => "waiting for a VM",
             Self::Preparing => "making its networks",
             Self::Starting => "starting the guest",
+            Self::ReadyForMigration => "waiting for the guest to come",
             Self::Running => "running the guest",
             Self::Paused => "holding a paused guest",
             Self::ShuttingDown => "shutting the guest down",
@@ -134,11 +140,21 @@ pub struct InterfaceStatus {
 pub struct Ending {
     /// Well or not.
     pub outcome: Outcome,
-    /// One word for programs: `GuestShutdown`, `Killed`, `Crashed`, `PreparationFailed`, `StartFailed`, `NeverStarted`,
-    /// `HypervisorLost`.
+    /// One word for programs: [`Ending::MIGRATED`], `GuestShutdown`, `Killed`, `Crashed`, `PreparationFailed`, `StartFailed`,
+    /// `NeverStarted`, `NeverArrived`, `HypervisorLost`.
     pub reason: String,
     /// One sentence for people.
     pub message: String,
+}
+
+impl Ending {
+    /// The reason of a launcher whose guest goes on elsewhere: nothing has ended for the VM.
+    pub const MIGRATED: &'static str = "Migrated";
+
+    /// Whether the guest goes on elsewhere.
+    pub fn is_migrated(&self) -> bool {
+        self.reason == Self::MIGRATED
+    }
 }
 
 /// Whether a guest ended well.

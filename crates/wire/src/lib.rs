@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!  launcher.sock (the launcher listens)                 cni.sock (the handler listens)
-//!  handler ── hello, start, shutdown, … ──► launcher     launcher ── add, check, del, list ──► handler
+//!  handler ── hello, start, migrate, … ──► launcher     launcher ── add, check, del, list ──► handler
 //!          ◄── hello, status, refused ──                          ◄── one answer each ──
 //! ```
 //!
@@ -18,6 +18,7 @@
 mod codec;
 mod command;
 mod event;
+mod migration;
 mod proxy;
 mod text;
 mod vnic;
@@ -25,6 +26,7 @@ mod vnic;
 pub use codec::{DecodeError, EncodeError, LINE_LIMIT, Lines, Message, decode, encode};
 pub use command::{AcceleratorPolicy, Command};
 pub use event::{Accelerator, Ending, Event, InterfaceStatus, Outcome, Phase, Status};
+pub use migration::{MigrateOptions, MigrationPhase, MigrationReport};
 pub use proxy::{ProxyRequest, ProxyResponse};
 pub use vnic::{Dns, InterfaceName, NameError, Vnic, VnicAddress, VnicName, VnicRoute};
 
@@ -34,3 +36,7 @@ pub const VERSION: u32 = 1;
 pub const LAUNCHER_SOCKET: &str = "launcher.sock";
 /// The handler's socket in the shared directory.
 pub const CNI_SOCKET: &str = "cni.sock";
+/// The socket of the launcher's hypervisor in the shared directory: a move's calls arrive there.
+pub const HYPERVISOR_SOCKET: &str = "libvirt/libvirt-sock";
+/// Where the sockets of migrations are in the shared directory; the launcher makes it.
+pub const MIGRATION_SOCKETS: &str = "migrationproxy";

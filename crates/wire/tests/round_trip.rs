@@ -4,14 +4,14 @@
 
 use std::net::IpAddr;
 
-use api::kubevirt::{VirtualMachineInstance, VirtualMachineInstanceSpec};
+use api::kubevirt::{MigrationMode, ProgressSample, VirtualMachineInstance, VirtualMachineInstanceSpec};
 use api::mac::MacAddress;
 use ipnet::IpNet;
 use proptest::{collection::vec, option, prelude::*};
 use wire::{
     Accelerator, AcceleratorPolicy, Command, Dns, Ending, Event, InterfaceName, InterfaceStatus, Lines,
-    Message, Outcome, Phase, ProxyRequest, ProxyResponse, Status, Vnic, VnicAddress, VnicName, VnicRoute,
-    decode, encode,
+    Message, MigrateOptions, MigrationPhase, MigrationReport, Outcome, Phase, ProxyRequest, ProxyResponse,
+    Status, Vnic, VnicAddress, VnicName, VnicRoute, decode, encode,
 };
 
 fn vnic_name() -> impl Strategy<Value = VnicName> {
@@ -79,6 +79,38 @@ fn instance() -> impl Strategy<Value = Box<VirtualMachineInstance>> {
     )
 }
 
+prop_compose! {
+    fn options()(
+        uid: String, sockets: String, bytes_per_second: Option<u64>, downtime_ms: u64, parallel_connections: Option<u16>,
+        (auto_converge, post_copy, workload_disruption, allow_unsafe) in any::<(bool, bool, bool, bool)>(),
+        seconds_per_gib: u64, progress_timeout_seconds: u64,
+    ) -> Box<MigrateOptions> {
+        Box::new(MigrateOptions {
+            uid, sockets, bytes_per_second, downtime_ms, parallel_connections, auto_converge, post_copy,
+            workload_disruption, allow_unsafe, seconds_per_gib, progress_timeout_seconds,
+        })
+    }
+}
+
+prop_compose! {
+    fn report()(
+        uid: String,
+        phase in prop::sample::select(vec![
+            MigrationPhase::Running, MigrationPhase::Completed, MigrationPhase::Failed, MigrationPhase::Cancelled,
+        ]),
+        mode in prop::sample::select(MigrationMode::ALL.to_vec()),
+        reason: Option<String>,
+        (total_bytes, remaining_bytes, processed_bytes) in any::<(u64, u64, u64)>(),
+        (bytes_per_second, dirty_bytes_per_second, iteration, downtime_ms) in any::<(u64, u64, u64, Option<u64>)>(),
+    ) -> MigrationReport {
+        let sample = ProgressSample {
+            total_bytes, remaining_bytes, processed_bytes, bytes_per_second, dirty_bytes_per_second, iteration,
+            downtime_ms, network: None,
+        };
+        MigrationReport { uid, phase, mode, reason, sample }
+    }
+}
+
 fn command() -> impl Strategy<Value = Command> {
     let policy = prop_oneof![
         Just(AcceleratorPolicy::Probe),
@@ -87,7 +119,10 @@ fn command() -> impl Strategy<Value = Command> {
     ];
     prop_oneof![
         any::<u32>().prop_map(|version| Command::Hello { version }),
-        (instance(), policy).prop_map(|(vmi, accelerator)| Command::Start { vmi, accelerator }),
+        (instance(), policy.clone()).prop_map(|(vmi, accelerator)| Command::Start { vmi, accelerator }),
+        (instance(), policy).prop_map(|(vmi, accelerator)| Command::PrepareTarget { vmi, accelerator }),
+        options().prop_map(|options| Command::Migrate { options }),
+        Just(Command::CancelMigration),
         any::<u32>().prop_map(|grace_seconds| Command::Shutdown { grace_seconds }),
         Just(Command::Kill),
         Just(Command::Pause),
@@ -115,8 +150,20 @@ fn ending() -> impl Strategy<Value = Ending> {
 }
 
 fn phase() -> impl Strategy<Value = Phase> {
-    use Phase::{CleaningUp, Ended, Paused, Preparing, Running, ShuttingDown, Starting, Waiting};
-    prop::sample::select(vec![Waiting, Preparing, Starting, Running, Paused, ShuttingDown, CleaningUp, Ended])
+    use Phase::{
+        CleaningUp, Ended, Paused, Preparing, ReadyForMigration, Running, ShuttingDown, Starting, Waiting,
+    };
+    prop::sample::select(vec![
+        Waiting,
+        Preparing,
+        Starting,
+        ReadyForMigration,
+        Running,
+        Paused,
+        ShuttingDown,
+        CleaningUp,
+        Ended,
+    ])
 }
 
 prop_compose! {
@@ -125,10 +172,11 @@ prop_compose! {
         accelerator in option::of(prop_oneof![Just(Accelerator::Kvm), Just(Accelerator::Tcg)]),
         accelerator_reason in option::of(any::<String>()),
         interfaces in vec(interface_status(), 0..3),
+        migration in option::of(report()),
         ending in option::of(ending()),
         problems in vec(any::<String>(), 0..3),
     ) -> Status {
-        Status { phase, accelerator, accelerator_reason, interfaces, ending, problems }
+        Status { phase, accelerator, accelerator_reason, interfaces, migration, ending, problems }
     }
 }
 

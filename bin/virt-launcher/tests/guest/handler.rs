@@ -38,6 +38,11 @@ pub struct Handler {
 impl Handler {
     /// A node with a bridge that is the gateway, a pod, a launcher that says hello.
     pub async fn start() -> Self {
+        Self::start_at(GATEWAY).await
+    }
+
+    /// The same with another address for the node.
+    pub async fn start_at(address: &str) -> Self {
         let pod = Pod::start();
         let node = Handle::open(&pod.node.namespace).unwrap();
         node.ensure_link(&NewLink::bridge("cni0").up()).await.unwrap();
@@ -45,7 +50,7 @@ impl Handler {
         pod.node.namespace.set_sysctl(&Sysctl::ipv6_forwarding(), "1").unwrap();
         let [beyond, beyond_ipv6] = BEYOND;
         for (link, address) in [
-            ("cni0", format!("{GATEWAY}/24")),
+            ("cni0", format!("{address}/24")),
             ("cni0", format!("{GATEWAY_IPV6}/64")),
             ("lo", format!("{beyond}/32")),
             ("lo", format!("{beyond_ipv6}/128")),
@@ -56,6 +61,18 @@ impl Handler {
         serve(&pod, Arc::clone(&asked));
         let (commands, status, refusals) = connect(&pod).await;
         Self { pod, commands, status, refusals, asked }
+    }
+
+    /// Makes one segment of two nodes' bridges.
+    pub async fn join(&self, other: &Self) {
+        let node = Handle::open(&self.pod.node.namespace).unwrap();
+        let far = &other.pod.node.namespace;
+        node.create_link(
+            &NewLink::veth("uplink", Peer::new("uplink").namespace(far).up()).master("cni0").up(),
+        )
+        .await
+        .unwrap();
+        Handle::open(far).unwrap().set_master("uplink", "cni0").await.unwrap();
     }
 
     pub async fn send(&mut self, command: &Command) {

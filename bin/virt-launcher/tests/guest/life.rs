@@ -10,7 +10,7 @@ use crate::handler::{ADDRESS, ADDRESS_IPV6, BEYOND, GATEWAY, Handler, MTU};
 
 const MAC: &str = "02:00:00:00:09:05";
 
-fn instance(firmware: &Value) -> Box<VirtualMachineInstance> {
+pub fn instance(firmware: &Value) -> Box<VirtualMachineInstance> {
     let vmi = json!({
         "apiVersion": "kubevirt.io/v1",
         "kind": "VirtualMachineInstance",
@@ -36,7 +36,7 @@ fn instance(firmware: &Value) -> Box<VirtualMachineInstance> {
 }
 
 /// Boots the test guest.
-fn guest() -> Command {
+pub fn guest() -> Command {
     let container = json!({ "image": "guest", "kernelPath": "/vmlinuz", "initrdPath": "/initrd" });
     let firmware =
         json!({ "kernelBoot": { "kernelArgs": "console=ttyS0 quiet panic=-1", "container": container } });
@@ -55,7 +55,7 @@ fn detached(handler: &Handler) -> Vec<String> {
         .collect()
 }
 
-async fn nothing_is_left(handler: &Handler) {
+pub async fn nothing_is_left(handler: &Handler) {
     assert_eq!(detached(handler), ["default"], "{}", handler.pod.log());
     assert_eq!(handler.links().await, Vec::<String>::new());
     assert_eq!(handler.pod.processes(""), Vec::<u32>::new());

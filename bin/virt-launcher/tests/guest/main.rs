@@ -7,4 +7,5 @@
 mod handler;
 mod life;
 mod masquerade;
+mod moves;
 mod sandbox;

@@ -27,6 +27,10 @@ pub struct MigrationConfiguration {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub parallel_outbound_migrations_per_node: Option<u32>,
+    /// Godwit: how many VMs arrive at one node at a time. Default 2.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub parallel_inbound_migrations_per_node: Option<u32>,
     /// How many VMs move at a time. Default 5.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
@@ -140,6 +144,7 @@ string_enum! {
 pub struct MigrationOptions {
     pub node_drain_taint_key: String,
     pub parallel_outbound_migrations_per_node: u32,
+    pub parallel_inbound_migrations_per_node: u32,
     pub parallel_migrations_per_cluster: u32,
     pub allow_auto_converge: bool,
     pub bandwidth_per_migration: Quantity,
@@ -168,6 +173,7 @@ impl Default for MigrationOptions {
         Self {
             node_drain_taint_key: crate::names::annotations::DRAIN_TAINT.to_owned(),
             parallel_outbound_migrations_per_node: 2,
+            parallel_inbound_migrations_per_node: 2,
             parallel_migrations_per_cluster: 5,
             allow_auto_converge: false,
             bandwidth_per_migration: Quantity("0".to_owned()),
@@ -205,6 +211,9 @@ impl MigrationOptions {
             parallel_outbound_migrations_per_node: cluster
                 .parallel_outbound_migrations_per_node
                 .unwrap_or(defaults.parallel_outbound_migrations_per_node),
+            parallel_inbound_migrations_per_node: cluster
+                .parallel_inbound_migrations_per_node
+                .unwrap_or(defaults.parallel_inbound_migrations_per_node),
             parallel_migrations_per_cluster: cluster
                 .parallel_migrations_per_cluster
                 .unwrap_or(defaults.parallel_migrations_per_cluster),

@@ -437,6 +437,11 @@ fn check_together(selections: &[NetworkSelection]) -> Result<(), SelectionError>
     Ok(())
 }
 
+/// `namespace/name` of a definition that is given so, or by its name in this namespace.
+pub fn full_name(definition: &str, namespace: &str) -> String {
+    if definition.contains('/') { definition.to_owned() } else { format!("{namespace}/{definition}") }
+}
+
 fn check_namespace(namespace: Option<&str>, position: usize) -> Result<(), SelectionError> {
     match namespace {
         Some(value) if !is_label(value) => {

@@ -59,6 +59,9 @@ pub const ALLOW_POD_BRIDGE_NETWORK_LIVE_MIGRATION: &str =
 pub const INSTALL_STRATEGY_IDENTIFIER: &str = "kubevirt.io/install-strategy-identifier";
 /// When the handler of a node was last alive, on the node. Written by the handler; read by the controller.
 pub const HEARTBEAT: &str = "kubevirt.io/heartbeat";
+/// How a node's handler finds the migration network, on the node: [`crate::godwit::RoadReport`]. Written by the handler; read by
+/// the controller and by other handlers. Godwit's own.
+pub const MIGRATION_NETWORK_REPORT: &str = "godwit.dev/migration-network";
 /// Generation of the VM that an instance was made from. Written and read by the controller.
 pub const VM_GENERATION: &str = "kubevirt.io/vm-generation";
 

@@ -4,6 +4,10 @@
 pub const SUCCESSFUL_CREATE: &str = "SuccessfulCreate";
 /// An object could not be created. The controller's.
 pub const FAILED_CREATE: &str = "FailedCreate";
+/// An object was changed. The controller's.
+pub const SUCCESSFUL_UPDATE: &str = "SuccessfulUpdate";
+/// An object could not be changed, or did not do well by it. The controller's.
+pub const FAILED_UPDATE: &str = "FailedUpdate";
 /// An object was deleted. The controller's.
 pub const SUCCESSFUL_DELETE: &str = "SuccessfulDelete";
 /// An object could not be deleted. The controller's.

@@ -22,6 +22,8 @@ pub const EXTERNAL_CA: &str = "kubevirt-external-ca";
 pub const CA_BUNDLE_KEY: &str = "ca-bundle";
 /// Secret with the authority's own key. Written and read by the controller.
 pub const CA_SECRET: &str = "kubevirt-ca";
+/// Signer of the handlers' certificates, named in their signing requests. Asked by the handler; answered by the controller.
+pub const HANDLER_SIGNER: &str = "godwit.dev/handler";
 /// Secret: the handler as a server. Written by the controller; read by the handler.
 pub const HANDLER_SERVER_CERTS: &str = "kubevirt-virt-handler-server-certs";
 /// Secret: the handler as a client in migrations. Written by the controller; read by the handler.
@@ -45,6 +47,10 @@ pub const MANAGEMENT_CLUSTER_NETWORK: &str = "mgmt";
 pub const EVACUATION_PREFIX: &str = "kubevirt-evacuation-";
 /// Beginning of the name of a migration that an update made. Written by the controller.
 pub const WORKLOAD_UPDATE_PREFIX: &str = "kubevirt-workload-update-";
+/// Beginning of the name of the secret of a move without TLS; its UID follows. Written by the controller; read by the handlers.
+pub const MIGRATION_TOKEN_PREFIX: &str = "migration-";
+/// Key of the token in that secret: hexadecimal digits.
+pub const MIGRATION_TOKEN_KEY: &str = "token";
 /// Container of a launcher pod that runs the guest. Written by the controller; read by the controller and the handler.
 pub const LAUNCHER_CONTAINER: &str = "compute";
 /// Configuration of the webhooks that refuse. Made by the controller.
@@ -55,6 +61,8 @@ pub const MUTATING_WEBHOOKS: &str = "virt-api-mutator";
 pub const MACHINE_VALIDATOR: &str = "virtualmachine-validator.kubevirt.io";
 /// Webhook that refuses instances and changes of them. Made by the controller; read by users.
 pub const INSTANCE_VALIDATOR: &str = "virtualmachineinstances-validator.kubevirt.io";
+/// Webhook that refuses settings of the installation. Made by the controller; read by users.
+pub const INSTALLATION_VALIDATOR: &str = "kubevirt-validator.kubevirt.io";
 /// Webhook that fills in what an instance leaves open. Made by the controller; read by users.
 pub const INSTANCE_MUTATOR: &str = "virtualmachineinstances-mutator.kubevirt.io";
 /// Webhook that turns evictions into moves. Made by the controller; read by users.

@@ -17,6 +17,20 @@ pub const DELETION_IN_PROGRESS: &str = "DeletionInProgress";
 /// `KubeVirt`: it cannot be removed.
 pub const DELETION_FAILED: &str = "DeletionFailed";
 
+/// `MigrationNetworkReady`: every handler reaches every other on it.
+pub const PEERS_REACHED: &str = "PeersReached";
+/// `MigrationNetworkReady`: handlers are being replaced, and the message says how far that is.
+pub const ROLLING_OUT: &str = "RollingOut";
+/// `MigrationNetworkReady`: the message names the nodes that lack it, and why.
+pub const NODES_NOT_READY: &str = "NodesNotReady";
+/// `MigrationNetworkReady`: its definition does not exist.
+pub const DEFINITION_NOT_FOUND: &str = "NetworkAttachmentDefinitionNotFound";
+
+/// Request for a certificate: approved, as it comes from a handler and names its node.
+pub const HANDLER_OF_ITS_NODE: &str = "HandlerOfItsNode";
+/// Request for a certificate: denied, as it does not.
+pub const NOT_A_HANDLER: &str = "NotAHandler";
+
 /// `LiveMigratable`: a disk is not shared. Read by admission: a move between clusters copies disks.
 pub const DISKS_NOT_LIVE_MIGRATABLE: &str = "DisksNotLiveMigratable";
 /// `LiveMigratable`: a vNIC cannot move.
@@ -63,6 +77,25 @@ pub const UNSCHEDULABLE: &str = "Unschedulable";
 pub const TEMPLATE_CHANGED: &str = "TemplateChanged";
 /// `Failure` of a VM: an instance of its name is somebody else's.
 pub const INSTANCE_NOT_OWNED: &str = "InstanceNotOwned";
+
+/// `migrationQueued`: as many VMs move as may. The limit's name.
+pub const CLUSTER_LIMIT: &str = "ParallelMigrationsPerCluster";
+/// `migrationQueued`: as many VMs leave the node as may. The limit's name.
+pub const OUTBOUND_LIMIT: &str = "ParallelOutboundMigrationsPerNode";
+/// `migrationQueued`: as many VMs arrive at the node as may. The limit's name.
+pub const INBOUND_LIMIT: &str = "ParallelInboundMigrationsPerNode";
+/// `migrationQueued`: the installation is being changed, its migration network maybe.
+pub const INSTALLATION_NOT_READY: &str = "InstallationNotReady";
+/// `migrationQueued`: the guest does not run yet.
+pub const INSTANCE_NOT_RUNNING: &str = "InstanceNotRunning";
+/// `migrationQueued`: the last attempts failed, and the next one waits.
+pub const BACK_OFF: &str = "MigrationBackoff";
+/// `migrationAbortRequested`: somebody deleted the migration.
+pub const DELETED: &str = "Deleted";
+/// `migrationAbortRequested`: the system gave it up.
+pub const GIVEN_UP: &str = "GivenUp";
+/// `EvictionRequested`: the node must be left.
+pub const EVICTION_REQUESTED: &str = "EvictionRequested";
 
 /// `IPsAllocated`: they were given.
 pub const SUCCESSFUL_ALLOCATION: &str = "SuccessfulAllocation";

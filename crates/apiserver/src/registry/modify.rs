@@ -125,6 +125,7 @@ impl Registry {
         let mut new = changed.object;
         metadata::restore(&mut new, old);
         keep_other_half(kind, subresource, &mut new, old);
+        special::keep_other_part(kind, subresource, &mut new, old);
         let mut warnings = intent.normalise(&mut new, &changed.duplicates)?;
         metadata::tidy(&mut new);
         if !changed.owned {
@@ -138,6 +139,7 @@ impl Registry {
             if before != review.object {
                 metadata::restore(&mut review.object, old);
                 keep_other_half(kind, subresource, &mut review.object, old);
+                special::keep_other_part(kind, subresource, &mut review.object, old);
                 prune::prune(kind.schema.get(), &mut review.object);
                 defaults::apply(kind.schema.get(), &mut review.object);
                 strategy::complete(kind, &mut review.object);

@@ -8,7 +8,7 @@ use http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
 
 use super::{Registry, Verb};
-use crate::auth::{ISSUER, User};
+use crate::auth::{Bound, ISSUER, Named, User};
 use crate::body;
 use crate::http::Call;
 use crate::http::reply::Reply;
@@ -45,14 +45,18 @@ impl Registry {
         self.auth.identify(headers, connection, |user| self.has_account(user))
     }
 
-    /// Whether the account that a token was given to is still there, and not another of the same name.
+    /// Whether the account that a token was given to is still there, and the pod that it ends with, and not others of the same
+    /// names.
     fn has_account(&self, user: &User) -> bool {
         let account =
             user.name.strip_prefix("system:serviceaccount:").and_then(|account| account.split_once(':'));
         account.is_some_and(|(namespace, name)| {
             let view = self.store.view();
-            let stored = view.get("serviceaccounts", &super::key(namespace, name));
-            stored.is_some_and(|stored| object::uid(&stored.value()) == user.uid)
+            let is = |place: &str, name: &str, uid: &str| {
+                let stored = view.get(place, &super::key(namespace, name));
+                stored.is_some_and(|stored| object::uid(&stored.value()) == uid)
+            };
+            is("serviceaccounts", name, &user.uid) && user.pod().is_none_or(|(pod, uid)| is("pods", pod, uid))
         })
     }
 
@@ -98,7 +102,8 @@ impl Registry {
         let expires = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(seconds);
         let (namespace, name) = (object::namespace(&account), object::name(&account));
         let audiences = object::strings(&request["spec"]["audiences"]);
-        let token = self.auth.issue((namespace, name), object::uid(&account), expires, &audiences)?;
+        let bound = self.bound(&request["spec"]["boundObjectRef"], namespace)?;
+        let token = self.auth.issue((namespace, name), object::uid(&account), expires, &audiences, bound)?;
         let map = object::as_map_mut(&mut request);
         map.insert("apiVersion".into(), "authentication.k8s.io/v1".into());
         map.insert("kind".into(), "TokenRequest".into());
@@ -112,5 +117,32 @@ impl Registry {
         object::set_meta(&mut request, "name", name.into());
         object::set_meta(&mut request, "namespace", namespace.into());
         Ok(Reply::json(StatusCode::CREATED, &request))
+    }
+
+    /// What a token is bound to. Kubernetes has secrets and nodes, too; here it is pods, or nothing.
+    fn bound(&self, reference: &Value, namespace: &str) -> ApiResult<Option<Bound>> {
+        if reference["kind"] != "Pod" {
+            return Ok(None);
+        }
+        let name = reference["name"].as_str().unwrap_or_default();
+        let view = self.store.view();
+        let pod = view.get("pods", &super::key(namespace, name));
+        let pod = pod.ok_or_else(|| ApiError::not_found("", "pods", name))?.value();
+        let (asked, uid) = (reference["uid"].as_str().unwrap_or_default(), object::uid(&pod));
+        if !asked.is_empty() && asked != uid {
+            let why = format!(
+                "the UID in the bound object reference ({asked}) does not match the UID in record. The object might have been deleted and then recreated"
+            );
+            return Err(ApiError::conflict("", "pods", name, &why));
+        }
+        let node = pod["spec"]["nodeName"].as_str().filter(|node| !node.is_empty());
+        let node = node.map(|node| Named {
+            name: node.to_owned(),
+            uid: view
+                .get("nodes", node)
+                .map(|node| object::uid(&node.value()).to_owned())
+                .unwrap_or_default(),
+        });
+        Ok(Some(Bound { pod: Named { name: name.to_owned(), uid: uid.to_owned() }, node }))
     }
 }

@@ -212,7 +212,7 @@ impl Registry {
             defaults::apply(kind.schema.get(), &mut review.object);
             strategy::complete(kind, &mut review.object);
         }
-        special::prepare_create(self, kind, &mut review.object);
+        special::prepare_create(self, kind, &intent.call.user, &mut review.object);
         strategy::prepare_create(kind, &mut review.object);
         check(kind, "", &review.object, None)?;
         special::check(kind, &review.object, None)?;

@@ -9,7 +9,8 @@
 //!
 //! Solid lines are the controller's, dashed ones the handler's. A pod that is gone took its guest with it; one that merely
 //! does not answer may still run it, so an instance is never called Failed while its pod exists and has not ended: that
-//! would start the guest twice.
+//! would start the guest twice. While a guest moves there are two pods, of which one is active and the other may become so: the
+//! guest is in one of them, and which is for the migration to find out.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,6 +24,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
+use migration::Role;
 
 use super::status;
 
@@ -145,7 +147,7 @@ fn schedule(situation: &Situation<'_>, decision: &mut Decision, now: Timestamp) 
 
 /// Scheduled and Running are the handler's to leave, as long as it can.
 fn watch_over(situation: &Situation<'_>, decision: &mut Decision, now: Timestamp) {
-    if situation.pods.iter().any(|pod| !ended(pod)) {
+    if may_run(Some(&decision.status), situation.pods) {
         return;
     }
     let node = decision.status.node_name.clone().unwrap_or_default();
@@ -153,7 +155,8 @@ fn watch_over(situation: &Situation<'_>, decision: &mut Decision, now: Timestamp
         let message = format!("node {node} was lost, and the instance with it");
         return fail(&mut decision.status, reasons::NODE_UNRESPONSIVE, &message, now);
     }
-    let (reason, message) = status::why_ended(situation.pods.first());
+    let active = |pod: &&Pod| Role::of(Some(&decision.status), pod) == Role::Active;
+    let (reason, message) = status::why_ended(situation.pods.iter().find(active));
     // The guest never ran, so there is nothing that the handler could add.
     if phase(&decision.status) == InstancePhase::Scheduled {
         return fail(&mut decision.status, reason, &message, now);
@@ -192,6 +195,11 @@ fn leave(situation: &Situation<'_>, decision: &mut Decision, now: Timestamp) {
 fn deletions(pods: &[Pod]) -> Vec<Action> {
     let live = pods.iter().filter(|pod| !ended(pod) && pod.metadata.deletion_timestamp.is_none());
     live.map(|pod| Action::DeletePod { name: pod.name_any(), uid: pod.uid().unwrap_or_default() }).collect()
+}
+
+/// Whether the guest may run: its pod has not ended, or that of a move that is under way.
+pub fn may_run(status: Option<&VirtualMachineInstanceStatus>, pods: &[Pod]) -> bool {
+    pods.iter().any(|pod| !ended(pod) && matches!(Role::of(status, pod), Role::Active | Role::Target))
 }
 
 /// Whether nothing of the pod runs any more.

@@ -15,6 +15,7 @@ use api::names::{conditions, objects, reasons};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition};
 use kube::ResourceExt as _;
+use migration::Role;
 
 use super::decide::{Situation, ended};
 use super::migratable;
@@ -68,14 +69,9 @@ fn active_pods(pods: &[Pod]) -> BTreeMap<String, String> {
 
 /// Ready: the guest runs, in a pod that is ready and stays.
 fn ready(pods: &[Pod], status: &mut VirtualMachineInstanceStatus, now: Timestamp) {
-    let pod = status
-        .node_name
-        .as_ref()
-        .and_then(|node| {
-            let runs = |pod: &&Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref()) == Some(node);
-            pods.iter().filter(|pod| !ended(pod)).find(runs)
-        })
-        .or_else(|| pods.iter().find(|pod| !ended(pod)));
+    let lives = |role| pods.iter().find(|pod| !ended(pod) && Role::of(Some(status), pod) == role);
+    // A guest that moves is in one of the two.
+    let pod = lives(Role::Active).or_else(|| lives(Role::Target));
     let pod_ready = pod.and_then(|pod| pod_condition(pod, "Ready"));
     let (holds, reason, message) = match pod {
         None => {
@@ -127,8 +123,9 @@ pub(super) fn why_waiting(pod: &Pod, status: &mut VirtualMachineInstanceStatus, 
             condition::remove(&mut status.conditions, conditions::POD_SCHEDULED);
         }
     }
-    let waiting =
-        container(pod).and_then(|container| container.state.as_ref()?.waiting.as_ref()).and_then(|waiting| {
+    let waiting = launcher_container(pod)
+        .and_then(|container| container.state.as_ref()?.waiting.as_ref())
+        .and_then(|waiting| {
             let reason = waiting.reason.as_deref()?;
             CANNOT_START.contains(&reason).then(|| (reason, waiting.message.clone().unwrap_or_default()))
         });
@@ -151,7 +148,8 @@ pub(super) fn why_ended(pod: Option<&Pod>) -> (&'static str, String) {
     let name = pod.name_any();
     let said =
         pod.status.as_ref().and_then(|status| status.message.clone().or_else(|| status.reason.clone()));
-    let terminated = container(pod).and_then(|container| container.state.as_ref()?.terminated.as_ref());
+    let terminated =
+        launcher_container(pod).and_then(|container| container.state.as_ref()?.terminated.as_ref());
     let cause = match (said, terminated) {
         (Some(said), _) => said,
         (None, Some(end)) => {
@@ -164,12 +162,12 @@ pub(super) fn why_ended(pod: Option<&Pod>) -> (&'static str, String) {
     (reasons::POD_FAILED, format!("pod {name} ended: {cause}"))
 }
 
-pub(super) fn launcher_image(pod: &Pod) -> Option<String> {
+pub(crate) fn launcher_image(pod: &Pod) -> Option<String> {
     let containers = &pod.spec.as_ref()?.containers;
     containers.iter().find(|container| container.name == objects::LAUNCHER_CONTAINER)?.image.clone()
 }
 
-fn container(pod: &Pod) -> Option<&ContainerStatus> {
+pub(crate) fn launcher_container(pod: &Pod) -> Option<&ContainerStatus> {
     let statuses = pod.status.as_ref()?.container_statuses.as_ref()?;
     statuses.iter().find(|container| container.name == objects::LAUNCHER_CONTAINER)
 }

@@ -62,6 +62,7 @@ impl Registration {
             webhooks: Some(vec![
                 webhook(objects::MACHINE_VALIDATOR, "virtualmachines"),
                 webhook(objects::INSTANCE_VALIDATOR, "virtualmachineinstances"),
+                webhook(objects::INSTALLATION_VALIDATOR, "kubevirts"),
             ]),
         }
     }

@@ -9,5 +9,7 @@ mod deploy;
 mod election;
 mod instances;
 mod machines;
+mod migrations;
+mod moves;
 mod restarts;
 mod support;

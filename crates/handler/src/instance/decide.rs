@@ -10,6 +10,8 @@
 //!     └───────────────► (give back vNICs) ──► instance Succeeded or Failed ◄─────────────────┘
 //! ```
 //!
+//! A pod that takes part in a move has steps of its own: see [`moving`], and [`role`](super::role) for which pod that is.
+//!
 //! It goes by what is there, never by what was done before, so a handler that was killed goes on where it was. A launcher that
 //! cannot be reached may still run its guest: an instance ends only when its launcher says so, or when its pod has ended.
 
@@ -18,14 +20,15 @@ use std::time::Duration;
 use api::kubevirt::{
     InstancePhase, VirtualMachineInstance, VirtualMachineInstanceSpec, VirtualMachineInstanceStatus,
 };
-use api::names::labels;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use kube::ResourceExt as _;
-use wire::{AcceleratorPolicy, Command, Phase, Status};
+use wire::{AcceleratorPolicy, Command, MigrationPhase, Phase, Status};
 
+use super::moving::{self, Progress, Receive, Send};
+use super::role::Role;
 use super::status;
 use crate::pods;
+use crate::road::Here;
 
 /// How long a guest that was told to shut down may be there beyond its time before it is killed.
 const BEYOND_GRACE: Duration = Duration::from_secs(5);
@@ -49,15 +52,34 @@ pub struct Situation<'a> {
     pub attached: bool,
     /// What may execute the guest's instructions here.
     pub accelerator: AcceleratorPolicy,
+    /// How many processors the node has.
+    pub processors: usize,
+    /// Where guest memory arrives on this node; none: nowhere.
+    pub here: Option<Here>,
+    /// The migration whose door is open.
+    pub receiving: Option<&'a str>,
+    /// The migration whose sockets are open.
+    pub sending: Option<&'a str>,
+}
+
+impl<'a> Situation<'a> {
+    /// What the pod is to its instance; none: one of them is not there.
+    pub fn role(&self) -> Option<Role<'a>> {
+        Some(Role::of(self.node, self.pod?, self.instance?))
+    }
 }
 
 /// What a launcher was told on one connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Told {
+    /// To start a guest, or to wait for one.
     pub start: bool,
+    /// To move the guest with this migration.
+    pub migrate: Option<String>,
+    pub cancel: bool,
     pub shutdown: Option<Timestamp>,
     pub kill: bool,
-    /// The last command that it refused, and why.
+    /// The last command of those that matter that it refused, and why.
     pub refused: Option<(String, String)>,
 }
 
@@ -70,6 +92,12 @@ pub struct Decision {
     pub tell: Option<Command>,
     /// The status of the instance; none: it is right as it is.
     pub status: Option<Box<VirtualMachineInstanceStatus>>,
+    /// The door to hold open; none: none.
+    pub receive: Option<Receive>,
+    /// The sockets to hold open; none: none.
+    pub send: Option<Send>,
+    /// What to tell the migration.
+    pub progress: Option<Progress>,
     /// Stop serving, and give back what the pod had.
     pub release: bool,
     /// Nothing is left to be done for this pod, ever.
@@ -97,7 +125,14 @@ pub fn decide(situation: &Situation<'_>, now: Timestamp) -> Decision {
         return Decision { status, ..Decision::default() };
     }
     let (tell, again) = command(situation, pod, now);
-    Decision { attend: !situation.connected, tell, status, again, ..Decision::default() }
+    let decision = Decision { attend: !situation.connected, tell, status, again, ..Decision::default() };
+    let (Some(instance), Some(role)) = (situation.instance, situation.role()) else { return decision };
+    Decision {
+        receive: moving::receive(situation, role, instance),
+        send: moving::send(situation, role, instance),
+        progress: moving::progress(situation, role),
+        ..decision
+    }
 }
 
 /// What the launcher is to be told, or when to look whether it is.
@@ -110,9 +145,18 @@ fn command(situation: &Situation<'_>, pod: &Pod, now: Timestamp) -> (Option<Comm
     let phase = instance.status.as_ref().and_then(|status| status.phase);
     let has_guest = matches!(
         heard.phase,
-        Phase::Preparing | Phase::Starting | Phase::Running | Phase::Paused | Phase::ShuttingDown
+        Phase::Preparing
+            | Phase::Starting
+            | Phase::ReadyForMigration
+            | Phase::Running
+            | Phase::Paused
+            | Phase::ShuttingDown
     );
-    let leaving = instance.metadata.deletion_timestamp.is_some() || pod.metadata.deletion_timestamp.is_some();
+    let role = Role::of(situation.node, pod, instance);
+    // A pod that is to go while its guest leaves it has it best elsewhere.
+    let moves = heard.migration.as_ref().is_some_and(|report| report.phase == MigrationPhase::Running);
+    let leaving = instance.metadata.deletion_timestamp.is_some()
+        || (pod.metadata.deletion_timestamp.is_some() && !moves);
     if phase.is_some_and(InstancePhase::is_final) && has_guest {
         // Somebody gave this guest up, and may have started it elsewhere: it must not come back.
         return ((!told.kill).then_some(Command::Kill), None);
@@ -120,10 +164,15 @@ fn command(situation: &Situation<'_>, pod: &Pod, now: Timestamp) -> (Option<Comm
     if leaving && has_guest {
         return leave(&instance.spec, told, now);
     }
-    let ours = phase == Some(InstancePhase::Scheduled) && is_for_here(situation.node, pod, instance);
-    let start = heard.phase == Phase::Waiting && ours && !leaving && !told.start;
-    let command = || Command::Start { vmi: Box::new(instance.clone()), accelerator: situation.accelerator };
-    (start.then(command), None)
+    if leaving {
+        return (None, None);
+    }
+    let begins = phase == Some(InstancePhase::Scheduled) && role == Role::Home;
+    if heard.phase == Phase::Waiting && begins && !told.start {
+        let vmi = Box::new(instance.clone());
+        return (Some(Command::Start { vmi, accelerator: situation.accelerator }), None);
+    }
+    (moving::command(situation, role, instance), None)
 }
 
 /// The guest is asked to shut down; what is still there well after its time is killed.
@@ -148,12 +197,6 @@ fn leave(
         Some(left) => (None, Some(left)),
         None => (Some(Command::Kill), None),
     }
-}
-
-/// Whether the pod is where the instance begins its life. A pod that was made for a move gets its guest from elsewhere.
-pub fn is_for_here(node: &str, pod: &Pod, instance: &VirtualMachineInstance) -> bool {
-    let here = instance.status.as_ref().and_then(|status| status.node_name.as_deref()) == Some(node);
-    here && !pod.labels().contains_key(labels::MIGRATION_JOB_UID)
 }
 
 #[cfg(test)]

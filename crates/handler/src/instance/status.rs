@@ -3,7 +3,8 @@
 //! Who writes what: the controller owns `Ready`, `LiveMigratable`, `PodScheduled`, the phases up to Scheduled, `nodeName`,
 //! `activePods`, `migrationMethod`, names and Ethernet addresses in `interfaces`. The handler owns the phases from Running on
 //! with their reason, `Paused`, `Accelerated`, `Synchronized` from Scheduled on, and the rest of `interfaces`. What is not the
-//! handler's is not changed here, and an instance that has ended is not changed at all.
+//! handler's is not changed here, and an instance that has ended is not changed at all. Of a move, each side writes what it knows: see
+//! [`moving`].
 
 use api::condition::{self, ConditionStatus, Observed};
 use api::kubevirt::{
@@ -15,9 +16,11 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
-use wire::{Accelerator, Outcome, Phase, Status};
+use wire::{Accelerator, Ending, Outcome, Phase, Status};
 
 use super::decide::Situation;
+use super::moving;
+use super::role::Role;
 use crate::pods;
 
 /// Who says what is in `interfaces`: the domain, for that is what the launcher made.
@@ -30,24 +33,65 @@ pub fn described(
     now: Timestamp,
 ) -> Option<VirtualMachineInstanceStatus> {
     let old = instance.status.as_ref()?;
+    let mut new = old.clone();
+    let role = situation.role();
     let ours =
         matches!(old.phase, Some(InstancePhase::Scheduled | InstancePhase::Running | InstancePhase::Unknown));
-    if !ours || old.node_name.as_deref() != Some(situation.node) {
-        return None;
+    // A pod that is gone may have been anybody's; then the node decides.
+    let speaks = role.map_or(situation.pod.is_none(), Role::speaks_for_guest);
+    if ours && speaks && old.node_name.as_deref() == Some(situation.node) {
+        describe_guest(&mut new, situation, role, instance, now);
     }
-    let mut new = old.clone();
-    if let Some(heard) = situation.heard {
-        describe(&mut new, heard, now);
-    }
-    if let Some(refused) = &situation.told.refused {
-        let message = format!("the launcher refused to {}: {}", refused.0, refused.1);
-        synchronized(&mut new, reasons::LAUNCHER_REFUSED, &message, now);
-    }
-    let ended = situation.pod.is_none_or(pods::has_ended);
-    if ended && !new.phase.is_some_and(InstancePhase::is_final) {
-        without_a_word(&mut new, situation.pod, instance, now);
+    if ours && let Some(record) = role.and_then(|role| moving::record(situation, role, now)) {
+        new.migration_state = Some(record);
     }
     (new != *old).then_some(new)
+}
+
+fn describe_guest(
+    new: &mut VirtualMachineInstanceStatus,
+    situation: &Situation<'_>,
+    role: Option<Role<'_>>,
+    instance: &VirtualMachineInstance,
+    now: Timestamp,
+) {
+    let moved = |heard: &&Status| heard.ending.as_ref().is_some_and(Ending::is_migrated);
+    if situation.heard.as_ref().is_some_and(moved) {
+        // Whatever happens to the guest from now on happens elsewhere.
+        return;
+    }
+    if let Some(heard) = situation.heard {
+        describe(new, heard, now);
+    }
+    if let Some(refused) = situation.told.refused.as_ref().filter(|refused| refused.0 == "start") {
+        let message = format!("the launcher refused to {}: {}", refused.0, refused.1);
+        synchronized(new, reasons::LAUNCHER_REFUSED, &message, now);
+    }
+    let ended = situation.pod.is_none_or(pods::has_ended);
+    if ended
+        && !new.phase.is_some_and(InstancePhase::is_final)
+        && !may_be_elsewhere(situation, role, instance)
+    {
+        without_a_word(new, situation.pod, instance, now);
+    }
+}
+
+/// A guest that was on its way when its launcher ended may have arrived. Its target says so, or the move fails, and then it is
+/// known to have ended here.
+fn may_be_elsewhere(
+    situation: &Situation<'_>,
+    role: Option<Role<'_>>,
+    instance: &VirtualMachineInstance,
+) -> bool {
+    let recorded = || instance.status.as_ref()?.migration_state.as_ref().filter(|state| !state.completed);
+    let state = match role {
+        Some(Role::Source(state)) => Some(state),
+        None => recorded(),
+        _ => None,
+    };
+    let Some(state) = state.filter(|state| state.start_timestamp.is_some()) else { return false };
+    let phase = situation.pod.and_then(|pod| pod.status.as_ref()?.phase.as_deref());
+    state.target_node_domain_ready_timestamp.is_some() || phase != Some("Failed")
 }
 
 /// What the launcher says.

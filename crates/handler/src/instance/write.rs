@@ -60,37 +60,71 @@ fn fields(status: &VirtualMachineInstanceStatus) -> Map<String, Value> {
     }
 }
 
-/// Tells people of a new phase. An event that cannot be written is not worth more than a line in the log.
+/// Tells people of what is new. An event that cannot be written is not worth more than a line in the log.
 pub async fn event(
     recorder: &Recorder,
     instance: &VirtualMachineInstance,
     status: &VirtualMachineInstanceStatus,
 ) {
-    let before = instance.status.as_ref().and_then(|status| status.phase);
-    if status.phase == before {
-        return;
-    }
-    let (type_, reason, note) = match status.phase {
-        Some(InstancePhase::Running) => (EventType::Normal, events::STARTED, "the guest runs".to_owned()),
-        Some(InstancePhase::Succeeded) => {
-            (EventType::Normal, events::STOPPED, "the guest has shut down".to_owned())
+    let before = instance.status.clone().unwrap_or_default();
+    for (type_, reason, note) in of_phase(&before, status).into_iter().chain(of_move(&before, status)) {
+        let event = Event {
+            type_,
+            reason: reason.to_owned(),
+            note: Some(note),
+            action: "Follow".to_owned(),
+            secondary: None,
+        };
+        if let Err(cause) = recorder.publish(&event, &instance.object_ref(&())).await {
+            tracing::warn!(
+                instance = instance.name_any(),
+                cause = chain(&cause),
+                "an event cannot be written"
+            );
         }
-        Some(InstancePhase::Failed) => {
-            let why = status.reason.clone().unwrap_or_default();
-            (EventType::Warning, events::STOPPED, format!("the guest did not end well: {why}"))
-        }
-        _ => return,
-    };
-    let event = Event {
-        type_,
-        reason: reason.to_owned(),
-        note: Some(note),
-        action: "Follow".to_owned(),
-        secondary: None,
-    };
-    if let Err(cause) = recorder.publish(&event, &instance.object_ref(&())).await {
-        tracing::warn!(instance = instance.name_any(), cause = chain(&cause), "an event cannot be written");
     }
+}
+
+type News = (EventType, &'static str, String);
+
+fn of_phase(before: &VirtualMachineInstanceStatus, now: &VirtualMachineInstanceStatus) -> Option<News> {
+    if now.phase == before.phase {
+        return None;
+    }
+    match now.phase? {
+        InstancePhase::Running => Some((EventType::Normal, events::STARTED, "the guest runs".to_owned())),
+        InstancePhase::Succeeded => {
+            Some((EventType::Normal, events::STOPPED, "the guest has shut down".to_owned()))
+        }
+        InstancePhase::Failed => {
+            let why = now.reason.clone().unwrap_or_default();
+            Some((EventType::Warning, events::STOPPED, format!("the guest did not end well: {why}")))
+        }
+        _ => None,
+    }
+}
+
+/// The texts are KubeVirt's. How a move failed is the controller's to say.
+fn of_move(before: &VirtualMachineInstanceStatus, now: &VirtualMachineInstanceStatus) -> Vec<News> {
+    let Some(state) = &now.migration_state else { return Vec::new() };
+    let before = before.migration_state.clone().unwrap_or_default();
+    let mut news = Vec::new();
+    if let Some(address) = state.target_node_address.as_ref().filter(|_| before.target_node_address.is_none())
+    {
+        let ports: Vec<_> = state.target_direct_migration_node_ports.keys().cloned().collect();
+        let note = format!("Migration Target is listening at {address}, on ports: {}", ports.join(","));
+        news.push((EventType::Normal, events::PREPARING_TARGET, note));
+    }
+    if state.start_timestamp.is_some() && before.start_timestamp.is_none() {
+        let note = "VirtualMachineInstance is migrating.".to_owned();
+        news.push((EventType::Normal, events::MIGRATING, note));
+    }
+    if state.completed && !state.failed && !before.completed {
+        let node = state.target_node.as_deref().unwrap_or_default();
+        let note = format!("The VirtualMachineInstance migrated to node {node}.");
+        news.push((EventType::Normal, events::MIGRATED, note));
+    }
+    news
 }
 
 #[cfg(test)]

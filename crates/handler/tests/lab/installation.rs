@@ -49,11 +49,12 @@ impl Installation {
         assert!(made.status.success(), "tools/images: {}", String::from_utf8_lossy(&made.stderr));
         let installation = Self { lab, _images: images };
         installation.kubectl_ok(&["create", "namespace", "kubevirt"]);
-        installation.apply_file("deploy/virt-controller.yaml");
-        installation.apply_file("deploy/virt-handler.yaml");
-        for what in ["ds/virt-handler", "deploy/virt-controller"] {
-            installation.kubectl_ok(&["-n", "kubevirt", "rollout", "status", what, "--timeout=60s"]);
+        for file in ["virt-controller", "virt-handler", "kubevirt"] {
+            installation.apply_file(&format!("deploy/{file}.yaml"));
         }
+        let available =
+            ["-n", "kubevirt", "wait", "kubevirt/kubevirt", "--for=condition=Available", "--timeout=120s"];
+        installation.kubectl_ok(&available);
         installation
     }
 
@@ -136,11 +137,12 @@ impl Installation {
 
     /// What a person would look at.
     pub fn describe(&self) -> String {
-        let looks: [&[&str]; 5] = [
-            &["get", "pods,vm,vmi", "-A", "-o", "wide"],
-            &["get", "vmi", "-o", "yaml"],
+        let looks: [&[&str]; 6] = [
+            &["get", "pods,vm,vmi,vmim", "-A", "-o", "wide"],
+            &["get", "vmi,vmim", "-o", "yaml"],
             &["get", "events"],
             &["-n", "kubevirt", "logs", "-l", "kubevirt.io=virt-handler", "--tail=30"],
+            &["-n", "kubevirt", "logs", "-l", "kubevirt.io=virt-controller", "--tail=30"],
             &["logs", "-l", "kubevirt.io=virt-launcher", "--tail=30"],
         ];
         looks.map(|look| String::from_utf8_lossy(&self.kubectl(look).stdout).into_owned()).join("\n")

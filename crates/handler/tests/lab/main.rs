@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on stops")]
 
 mod installation;
+mod moves;
 mod vnics;
 
 use std::thread;
@@ -84,7 +85,7 @@ fn a_pod_that_is_killed_with_its_handler_leaves_nothing_and_its_neighbour_alone(
 
 impl Installation {
     /// Looks until there is something.
-    fn until<T>(&self, what: &str, within: Duration, look: impl Fn() -> Option<T>) -> T {
+    pub fn until<T>(&self, what: &str, within: Duration, look: impl Fn() -> Option<T>) -> T {
         let end = Instant::now() + within;
         loop {
             if let Some(found) = look() {

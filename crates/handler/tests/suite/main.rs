@@ -37,6 +37,14 @@ fn become_the_handler() {
             cni_processes: cni::Processes::beside(1),
             namespaces: "/run/netns".into(),
             state: directory.join("handler"),
+            road: handler::road::Options {
+                namespace: "kubevirt".to_owned(),
+                pod: [127, 0, 0, 1].into(),
+                network_status: directory.join("network-status"),
+                made_with: None,
+                port: api::names::ports::MIGRATION_TUNNEL,
+                health: api::names::ports::METRICS,
+            },
         };
         handler::run(options, std::future::pending()).await.unwrap();
     });

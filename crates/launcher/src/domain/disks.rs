@@ -4,21 +4,35 @@ use api::kubevirt::{DiskBus, DriverCache};
 
 use super::pci::{self, Bus};
 use super::{DiskFacts, Facts, alias};
-use crate::plan::{Disk, Plan};
+use crate::plan::{Disk, Plan, Source};
 use crate::xml::Element;
+
+/// What each disk is called in the domain, in the order of the plan.
+fn targets(plan: &Plan) -> Vec<String> {
+    let (mut paravirtual, mut other) = (0.., 0..);
+    let name = |disk: &Disk| {
+        let (prefix, count) =
+            if disk.bus == DiskBus::Virtio { ("vd", &mut paravirtual) } else { ("sd", &mut other) };
+        format!("{prefix}{}", letters(count.next().unwrap_or_default()))
+    };
+    plan.disks.iter().map(name).collect()
+}
+
+/// The disks that are in the pod and nowhere else, by their names in the domain: a guest that moves takes them along. Of
+/// those that are only read, the target makes the same.
+pub fn travelling(plan: &Plan) -> Vec<String> {
+    let of_pod = |disk: &Disk| matches!(disk.source, Source::Empty { .. } | Source::Settings { .. });
+    let disks = plan.disks.iter().zip(targets(plan));
+    disks.filter(|(disk, _)| of_pod(disk) && !disk.read_only).map(|(_, target)| target).collect()
+}
 
 pub(super) fn elements(plan: &Plan, facts: &Facts, buses: &[Bus]) -> Vec<Element> {
     // Where nobody says what boots, disks do, in their order; a kernel that is given boots itself.
     let ordered = plan.disks.iter().any(|disk| disk.boot_order.is_some())
         || plan.vnics.iter().any(|vnic| vnic.boot_order.is_some());
     let in_turn = !ordered && plan.kernel.is_none();
-    let (mut paravirtual, mut other) = (0, 0);
-    let disks = plan.disks.iter().zip(&facts.disks).enumerate();
-    let disks = disks.map(|(index, (disk, facts))| {
-        let (prefix, count) =
-            if disk.bus == DiskBus::Virtio { ("vd", &mut paravirtual) } else { ("sd", &mut other) };
-        let target = format!("{prefix}{}", letters(*count));
-        *count += 1;
+    let disks = plan.disks.iter().zip(&facts.disks).zip(targets(plan)).enumerate();
+    let disks = disks.map(|(index, ((disk, facts), target))| {
         let order = disk.boot_order.or(in_turn.then(|| u32::try_from(index + 1).unwrap_or(u32::MAX)));
         let address = (disk.bus == DiskBus::Virtio).then(|| pci::disk(index, buses));
         element(disk, facts, &target, order).children(address)

@@ -9,35 +9,71 @@ use crate::hypervisor::{DomainState, Hypervisor};
 use crate::supervise::Input;
 
 const INTERVAL: Duration = Duration::from_millis(200);
+/// While a domain is about to arrive: its handler waits to say that it runs.
+const ARRIVAL_INTERVAL: Duration = Duration::from_millis(50);
 /// How long the hypervisor's daemon may be away before it is given up.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 impl Executor {
     /// Reports every change, up to the end.
     pub(super) async fn follow_domain(&self) {
-        let (mut known, mut heard) = (None, Instant::now());
-        let mut ticks = tokio::time::interval(INTERVAL);
-        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut ticks = ticks(INTERVAL);
+        let mut known = None;
+        while let Some(state) = self.next_state(&mut ticks, known.as_ref()).await {
+            let last = is_last(&state);
+            known = Some(state.clone());
+            self.say(Input::Domain(state));
+            if last {
+                return;
+            }
+        }
+    }
+
+    /// Follows a domain that is not there yet. One that was seen on its way and is gone did not come.
+    pub(super) async fn follow_arrival(&self) {
+        let mut ticks = ticks(ARRIVAL_INTERVAL);
+        let mut known = DomainState::Absent;
+        while matches!(known, DomainState::Absent | DomainState::Moving) {
+            let Some(state) = self.next_state(&mut ticks, Some(&known)).await else { return };
+            known = state.clone();
+            self.say(Input::Domain(state));
+            if is_last(&known) {
+                return;
+            }
+        }
+        self.announce().await;
+        self.follow_domain().await;
+    }
+
+    /// The next state that is another; none: the hypervisor is lost, which was said.
+    async fn next_state(
+        &self,
+        ticks: &mut tokio::time::Interval,
+        known: Option<&DomainState>,
+    ) -> Option<DomainState> {
+        let mut heard = Instant::now();
         loop {
             ticks.tick().await;
             match self.call(Hypervisor::state).await {
-                Ok(state) => {
-                    heard = Instant::now();
-                    let last = !matches!(state, DomainState::Running | DomainState::Paused);
-                    if known.as_ref() != Some(&state) {
-                        known = Some(state.clone());
-                        self.say(Input::Domain(state));
-                    }
-                    if last {
-                        return;
-                    }
-                }
+                Ok(state) if known != Some(&state) => return Some(state),
+                Ok(_) => heard = Instant::now(),
                 Err(cause) if heard.elapsed() > PATIENCE => {
                     self.say(Input::HypervisorLost { cause });
-                    return;
+                    return None;
                 }
                 Err(cause) => warn!(cause, "the hypervisor does not say how the guest is"),
             }
         }
     }
+}
+
+fn ticks(interval: Duration) -> tokio::time::Interval {
+    let mut ticks = tokio::time::interval(interval);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    ticks
+}
+
+/// Nothing follows.
+fn is_last(state: &DomainState) -> bool {
+    !matches!(state, DomainState::Running | DomainState::Paused | DomainState::Moving)
 }

@@ -7,9 +7,8 @@ use tracing::info;
 use wire::{Accelerator, AcceleratorPolicy};
 
 use super::vnics::MadeVnic;
-use super::{Executor, whole};
+use super::{Executor, make_for_qemu, whole};
 use crate::domain::{self, DiskFacts, Facts, Places, VnicFacts};
-use crate::hypervisor::QEMU_USER;
 use crate::plan::{self, Plan};
 use crate::supervise::Input;
 use crate::{disks, probe};
@@ -71,9 +70,7 @@ impl Executor {
 
     fn make_place_for_screen(&self) -> io::Result<()> {
         let socket = self.settings.private.join(SCREEN_SOCKET);
-        let directory = socket.parent().unwrap_or(&self.settings.private);
-        std::fs::create_dir_all(directory)?;
-        std::os::unix::fs::chown(directory, Some(QEMU_USER), Some(QEMU_USER))
+        make_for_qemu(socket.parent().unwrap_or(&self.settings.private))
     }
 
     pub(super) async fn start_domain(&self) {
@@ -85,6 +82,14 @@ impl Executor {
             }
             Err(cause) => self.say(Input::StartFailed { cause }),
         }
+    }
+
+    /// The domain that another launcher brings, from its arrival to its end.
+    pub(super) async fn await_domain(&self) {
+        if let Some(plan) = &self.made.lock().await.plan {
+            self.hypervisor.expect(&plan.name);
+        }
+        self.follow_arrival().await;
     }
 
     async fn try_start_domain(&self) -> Result<(), String> {

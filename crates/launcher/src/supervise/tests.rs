@@ -27,6 +27,26 @@ fn prepared() -> Input {
     Input::Prepared { interfaces: Vec::new(), accelerator: Accelerator::Tcg, accelerator_reason: None }
 }
 
+fn migrate(uid: &str) -> Input {
+    told(Command::Migrate {
+        options: Box::new(MigrateOptions { uid: uid.to_owned(), ..MigrateOptions::default() }),
+    })
+}
+
+fn target(uid: &str) -> Input {
+    let vmi = instance(uid, Some(12));
+    told(Command::PrepareTarget { vmi, accelerator: AcceleratorPolicy::Tcg })
+}
+
+fn move_ended(outcome: Result<(), &str>) -> Input {
+    Input::MoveEnded { outcome: outcome.map_err(str::to_owned), sample: None }
+}
+
+fn report(launcher: &Supervisor) -> (MigrationPhase, Option<&str>) {
+    let report = launcher.status().migration.as_ref().unwrap();
+    (report.phase, report.reason.as_deref())
+}
+
 fn wake(seconds: u64) -> Effect {
     Effect::Wake { after: Duration::from_secs(seconds) }
 }
@@ -167,6 +187,124 @@ fn pausing_is_for_guests_that_run() {
 }
 
 #[test]
+fn a_guest_that_moved_away_is_no_guest_that_ended() {
+    let mut launcher = running();
+    assert!(matches!(launcher.decide(migrate("m"))[..], [Effect::Migrate { .. }, Effect::Publish]));
+    let sample = ProgressSample { total_bytes: 7, ..ProgressSample::default() };
+    launcher.decide(Input::Moved { sample: sample.clone(), mode: MigrationMode::PreCopy });
+    assert!(launcher.decide(Input::Domain(DomainState::Moving)).is_empty());
+    assert!(launcher.decide(Input::Domain(DomainState::Migrated)).is_empty(), "the move itself tells");
+    assert_eq!(launcher.decide(move_ended(Ok(()))), [Effect::CleanUp, Effect::Publish]);
+    assert_eq!(report(&launcher), (MigrationPhase::Completed, None));
+    assert_eq!(launcher.status().migration.as_ref().unwrap().sample, sample, "the last that is known");
+    assert_eq!(ending(&launcher), (Outcome::Succeeded, Ending::MIGRATED));
+    let effects = launcher.decide(Input::Cleaned { problems: Vec::new() });
+    assert_eq!(effects.last(), Some(&Effect::Exit { code: 0 }));
+}
+
+#[test]
+fn a_guest_whose_move_failed_goes_on_and_may_move_again() {
+    let mut launcher = running();
+    launcher.decide(migrate("m"));
+    assert!(launcher.decide(migrate("m")).is_empty(), "it is on its way");
+    assert!(refused(&launcher.decide(migrate("n"))), "one move at a time");
+    assert_eq!(launcher.decide(move_ended(Err("no way"))), [Effect::Publish]);
+    assert_eq!(report(&launcher), (MigrationPhase::Failed, Some("no way")));
+    assert_eq!(launcher.status().phase, Phase::Running);
+    assert!(launcher.decide(migrate("m")).is_empty(), "how it went is known");
+    assert!(matches!(launcher.decide(migrate("n"))[0], Effect::Migrate { .. }));
+}
+
+#[test]
+fn a_move_is_given_up_on_request() {
+    let mut launcher = running();
+    assert!(refused(&launcher.decide(told(Command::CancelMigration))));
+    launcher.decide(migrate("m"));
+    assert_eq!(launcher.decide(told(Command::CancelMigration)), [Effect::CancelMigration]);
+    launcher.decide(move_ended(Err("cancelled by client")));
+    assert_eq!(report(&launcher).0, MigrationPhase::Cancelled);
+    launcher.decide(migrate("n"));
+    launcher.decide(told(Command::CancelMigration));
+    launcher.decide(move_ended(Ok(())));
+    assert_eq!(report(&launcher).0, MigrationPhase::Completed, "it was too late");
+}
+
+#[test]
+fn told_to_end_while_the_guest_moves() {
+    // The pod is to go: the guest had better be elsewhere.
+    let mut launcher = running();
+    launcher.decide(migrate("m"));
+    assert!(launcher.decide(Input::Terminate).is_empty());
+    launcher.decide(move_ended(Ok(())));
+    assert_eq!(ending(&launcher), (Outcome::Succeeded, Ending::MIGRATED));
+
+    let mut launcher = running();
+    launcher.decide(migrate("m"));
+    launcher.decide(Input::Terminate);
+    assert_eq!(launcher.decide(move_ended(Err("no way")))[0], Effect::PressPowerButton);
+
+    // The guest is to go.
+    let mut launcher = running();
+    launcher.decide(migrate("m"));
+    let effects = launcher.decide(told(Command::Shutdown { grace_seconds: 9 }));
+    assert_eq!(effects, [Effect::CancelMigration, Effect::PressPowerButton, wake(5), Effect::Publish]);
+    launcher.decide(move_ended(Err("cancelled by client")));
+    assert_eq!(launcher.status().phase, Phase::ShuttingDown);
+    let mut launcher = running();
+    launcher.decide(migrate("m"));
+    assert_eq!(launcher.decide(told(Command::Kill))[..2], [Effect::CancelMigration, Effect::Kill]);
+}
+
+#[test]
+fn a_guest_that_is_stopped_for_its_move_is_not_paused() {
+    let mut launcher = running();
+    launcher.decide(migrate("m"));
+    assert!(launcher.decide(Input::Domain(DomainState::Paused)).is_empty());
+    assert_eq!(launcher.status().phase, Phase::Running);
+}
+
+/// A launcher that waits for a guest.
+fn waiting_for_guest() -> Supervisor {
+    let mut launcher = Supervisor::new();
+    assert!(matches!(launcher.decide(target("a"))[..], [Effect::Prepare { .. }, Effect::Publish]));
+    assert_eq!(launcher.decide(prepared()), [Effect::AwaitDomain, Effect::Publish]);
+    assert_eq!(launcher.status().phase, Phase::ReadyForMigration);
+    launcher
+}
+
+#[test]
+fn a_guest_arrives() {
+    let mut launcher = waiting_for_guest();
+    assert!(launcher.decide(target("a")).is_empty(), "it is ready already");
+    assert!(refused(&launcher.decide(target("b"))));
+    assert!(refused(&launcher.decide(migrate("m"))), "it is not here");
+    assert!(launcher.decide(Input::Domain(DomainState::Moving)).is_empty());
+    assert_eq!(launcher.decide(Input::Domain(DomainState::Running)), [Effect::Publish]);
+    assert_eq!(launcher.status().phase, Phase::Running);
+    assert!(launcher.decide(start("a")).is_empty(), "it runs already");
+    assert!(matches!(launcher.decide(migrate("n"))[0], Effect::Migrate { .. }), "and may go on");
+
+    let mut launcher = waiting_for_guest();
+    launcher.decide(Input::Domain(DomainState::Paused));
+    assert_eq!(launcher.status().phase, Phase::Paused, "it was paused where it came from");
+}
+
+#[test]
+fn a_guest_does_not_arrive() {
+    for (input, reason) in [
+        (Input::Domain(DomainState::Absent), "NeverArrived"),
+        (Input::HypervisorLost { cause: "gone".to_owned() }, "HypervisorLost"),
+        (Input::Terminate, "NeverStarted"),
+        (told(Command::Kill), "NeverStarted"),
+    ] {
+        let mut launcher = waiting_for_guest();
+        launcher.decide(Input::Domain(DomainState::Moving));
+        assert_eq!(launcher.decide(input), [Effect::CleanUp, Effect::Publish]);
+        assert_eq!(ending(&launcher), (Outcome::Failed, reason));
+    }
+}
+
+#[test]
 fn problems_are_the_last_few() {
     let mut launcher = running();
     for number in 0..100 {
@@ -181,6 +319,13 @@ fn any_input() -> impl Strategy<Value = Input> {
     prop_oneof![
         Just(start("a")),
         Just(start("b")),
+        Just(target("a")),
+        Just(migrate("m")),
+        Just(migrate("n")),
+        Just(told(Command::CancelMigration)),
+        Just(Input::Moved { sample: ProgressSample::default(), mode: MigrationMode::PreCopy }),
+        Just(move_ended(Ok(()))),
+        Just(move_ended(Err("cause"))),
         (0..20_u32).prop_map(|grace_seconds| told(Command::Shutdown { grace_seconds })),
         Just(told(Command::Kill)),
         Just(told(Command::Pause)),
@@ -191,6 +336,9 @@ fn any_input() -> impl Strategy<Value = Input> {
         Just(Input::Started),
         cause().prop_map(|cause| Input::StartFailed { cause }),
         prop_oneof![
+            Just(DomainState::Absent),
+            Just(DomainState::Moving),
+            Just(DomainState::Migrated),
             Just(DomainState::Running),
             Just(DomainState::Paused),
             Just(DomainState::ShutDown),
@@ -220,7 +368,7 @@ proptest! {
             done.iter().enumerate().filter(|(_, effect)| wanted(effect)).map(|(place, _)| place).collect()
         };
         let prepares = places(|effect| matches!(effect, Effect::Prepare { .. }));
-        let starts = places(|effect| matches!(effect, Effect::StartDomain));
+        let starts = places(|effect| matches!(effect, Effect::StartDomain | Effect::AwaitDomain));
         let cleans = places(|effect| matches!(effect, Effect::CleanUp));
         let exits = places(|effect| matches!(effect, Effect::Exit { .. }));
         prop_assert!(prepares.len() <= 1 && starts.len() <= 1 && cleans.len() <= 1 && exits.len() <= 1);

@@ -13,7 +13,7 @@ use net::{Address, DuplicateDetection, Handle, Namespace, Namespaces, NewLink, P
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tunnel::{
-    Channel, Credentials, Dialler, Forward, Listener, Migration, Mover, PORT, Refusal, Refusals,
+    Channel, Credentials, Dialler, Forward, Listener, Migration, Mover, PORT, Probes, Refusal, Refusals,
     Registration, Registrations, Route, Source, Target, Timeouts, Token,
 };
 
@@ -130,13 +130,13 @@ impl Fixture {
         let listener = self.target.run(async move {
             Listener::bind_with(address, credentials, authorise, timeouts, mover).unwrap()
         });
-        let refusals = listener.refusals();
+        let (refusals, probes) = (listener.refusals(), listener.probes());
         let ((stop, stopped), (end, ended)) = (oneshot::channel::<()>(), oneshot::channel());
         self.target.spawn(async move {
             listener.run(async { _ = stopped.await }).await;
             let _ = end.send(());
         });
-        Listening { registrations, refusals, address, stop: Some(stop), ended: Some(ended) }
+        Listening { registrations, refusals, probes, address, stop: Some(stop), ended: Some(ended) }
     }
 
     pub fn dialler(&self, credentials: Credentials) -> Dialler {
@@ -197,6 +197,7 @@ impl Drop for Fixture {
 pub struct Listening {
     pub registrations: Registrations,
     pub refusals: Arc<Refusals>,
+    pub probes: Arc<Probes>,
     pub address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
     ended: Option<oneshot::Receiver<()>>,

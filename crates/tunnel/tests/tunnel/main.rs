@@ -7,6 +7,7 @@
 mod fixture;
 mod interoperation;
 mod lifetimes;
+mod probes;
 mod refusals;
 mod relaying;
 mod roads;

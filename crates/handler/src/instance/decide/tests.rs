@@ -1,7 +1,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 
 use api::condition;
-use api::names::{conditions, reasons};
+use api::names::{conditions, labels, reasons};
+use kube::ResourceExt as _;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use wire::{Ending, InterfaceStatus, Outcome};
@@ -69,6 +70,10 @@ impl Case {
             told: &self.told,
             attached: self.attached,
             accelerator: AcceleratorPolicy::Probe,
+            processors: 2,
+            here: None,
+            receiving: None,
+            sending: None,
         };
         decide(&situation, now)
     }
@@ -234,7 +239,7 @@ fn cases() -> impl Strategy<Value = Case> {
             instance: shown.map(|(phase, deleting)| instance(phase, deleting)),
             connected,
             heard,
-            told: Told { start, shutdown: shutdown.map(at), kill, refused: None },
+            told: Told { start, shutdown: shutdown.map(at), kill, ..Told::default() },
             attached,
         },
     )

@@ -1,0 +1,41 @@
+//! Migrations that are over: the last few of each VM stay as a record.
+
+use jiff::{SignedDuration, Timestamp};
+use kube::api::ListParams;
+use kube::{Api, ResourceExt as _};
+
+use super::{Migration, is_over};
+use crate::error::{Error, describe};
+use crate::{Context, edit};
+
+/// How many of each VM stay, as KubeVirt has it.
+const KEPT: usize = 5;
+/// How long after its end something of a move may still have to be tidied up.
+const TIDYING: SignedDuration = SignedDuration::from_mins(10);
+
+/// Whether nothing is left to be done for it, so that it need not be looked at.
+pub(super) fn is_settled(migration: &Migration, now: Timestamp) -> bool {
+    let ended = migration.status.as_ref().and_then(|status| status.phase_transition_timestamps.last());
+    let long_ago = |ended: Timestamp| now.duration_since(ended) > TIDYING;
+    migration.metadata.deletion_timestamp.is_none()
+        && is_over(migration)
+        && ended.is_some_and(|ended| long_ago(ended.phase_transition_timestamp.0))
+}
+
+/// Deletes the oldest finished migrations of the same VM, beyond those that stay.
+pub(super) async fn prune(migration: &Migration, context: &Context) -> Result<(), Error> {
+    let namespace = migration.namespace().unwrap_or_default();
+    let migrations: Api<Migration> = Api::namespaced(context.client.clone(), &namespace);
+    let all = migrations
+        .list(&ListParams::default())
+        .await
+        .map_err(Error::api("listing the migrations of", describe(migration)))?
+        .items;
+    let same = |other: &&Migration| other.spec.vmi_name == migration.spec.vmi_name && is_over(other);
+    let mut over: Vec<&Migration> = all.iter().filter(same).collect();
+    over.sort_by_key(|migration| migration.metadata.creation_timestamp.as_ref().map(|time| time.0));
+    for old in over.iter().rev().skip(KEPT) {
+        edit::delete(&migrations, &old.name_any(), &old.uid().unwrap_or_default()).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,87 @@
+//! The settings of one move: the installation's, then those of the policy that the VM falls under.
+
+use api::condition::{self, ConditionEntry as _};
+use api::kubevirt::{KubeVirt, MigrationOptions, VirtualMachineInstance};
+use api::migrations::{MigrationPolicy, matching_policy};
+use api::names::{conditions, reasons};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::ListParams;
+use kube::{Api, ResourceExt as _};
+use migration::Wait;
+
+use crate::Context;
+use crate::error::{Error, describe, named};
+
+/// Settings, and the name of the policy that had a say.
+pub(super) struct Settings {
+    pub options: MigrationOptions,
+    pub policy: Option<String>,
+}
+
+/// The settings that a VM's next move has.
+pub(super) async fn of(vmi: &VirtualMachineInstance, context: &Context) -> Result<Settings, Error> {
+    let policies: Api<MigrationPolicy> = Api::all(context.client.clone());
+    let policies = policies
+        .list(&ListParams::default())
+        .await
+        .map_err(Error::api("listing the policies for", describe(vmi)))?
+        .items;
+    let policy = if policies.is_empty() {
+        None
+    } else {
+        let name = vmi.namespace().unwrap_or_default();
+        let namespaces: Api<Namespace> = Api::all(context.client.clone());
+        let namespace = namespaces
+            .get_opt(&name)
+            .await
+            .map_err(Error::api("reading", named::<Namespace>(None, &name)))?;
+        let labels = namespace.map(|namespace| namespace.labels().clone()).unwrap_or_default();
+        matching_policy(&policies, &labels, vmi.labels())
+    };
+    let installation = installation(context);
+    let options = effective(installation.as_deref(), policy);
+    Ok(Settings { options, policy: policy.map(MigrationPolicy::name_any) })
+}
+
+/// The installation's settings alone: what limits are about.
+pub(super) fn of_cluster(context: &Context) -> MigrationOptions {
+    effective(installation(context).as_deref(), None)
+}
+
+fn effective(installation: Option<&KubeVirt>, policy: Option<&MigrationPolicy>) -> MigrationOptions {
+    let configuration = installation.and_then(|installation| installation.spec.configuration.as_ref());
+    let cluster = configuration.and_then(|configuration| configuration.migrations.as_ref());
+    let network = installation.and_then(|installation| installation.spec.migration_network());
+    MigrationOptions {
+        network: network.map(str::to_owned),
+        ..MigrationOptions::effective(cluster, policy.map(|policy| &policy.spec))
+    }
+}
+
+fn installation(context: &Context) -> Option<std::sync::Arc<KubeVirt>> {
+    context.installation.state().into_iter().next()
+}
+
+/// Why nothing may begin to move now: the installation is being changed.
+pub(super) fn rolling_out(context: &Context) -> Option<Wait> {
+    unready(installation(context)?.as_ref())
+        .map(|message| Wait { reason: reasons::INSTALLATION_NOT_READY, message })
+}
+
+/// Why migrations must wait for the installation; none: it is ready, or nobody says whether it is.
+pub(crate) fn unready(installation: &KubeVirt) -> Option<String> {
+    let conditions = &installation.status.as_ref()?.conditions;
+    let available = condition::find(conditions, conditions::AVAILABLE)?;
+    let ready = condition::is_true(conditions, conditions::AVAILABLE)
+        && available.reason() == reasons::ALL_COMPONENTS_READY;
+    (!ready).then(|| {
+        format!(
+            "the installation {}/{} is being changed ({}: {}); VMs move again when its condition Available has the reason {}",
+            installation.namespace().unwrap_or_default(),
+            installation.name_any(),
+            available.reason(),
+            available.message(),
+            reasons::ALL_COMPONENTS_READY,
+        )
+    })
+}

@@ -1,0 +1,247 @@
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on stops")]
+
+use api::kubevirt::MigrationMode;
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::{Value, json};
+
+use super::super::decide::{Decision, Told, decide};
+use super::*;
+use crate::road::Here;
+
+/// One side of a move from node `a` to node `b`.
+struct Side {
+    node: &'static str,
+    pod: Pod,
+    instance: VirtualMachineInstance,
+    heard: Status,
+    told: Told,
+    here: Option<Here>,
+    receiving: Option<&'static str>,
+    sending: Option<&'static str>,
+}
+
+fn side(node: &'static str, pod: &str, phase: Phase, extra: Value) -> Side {
+    let mut state = json!({ "migrationUid": "m", "sourceNode": "a", "sourcePod": "first", "targetNode": "b",
+        "targetPod": "second", "migrationConfiguration": { "bandwidthPerMigration": "64Mi", "maxDowntimeMs": 200 } });
+    state.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+    let condition = json!({ "type": "Accelerated", "status": "False" });
+    let instance = json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
+        "metadata": { "name": "vm", "uid": "u" }, "spec": { "domain": { "devices": {} } },
+        "status": { "phase": "Running", "nodeName": "a", "migrationState": state, "conditions": [condition] },
+    });
+    Side {
+        node,
+        pod: serde_json::from_value(json!({ "metadata": { "name": pod }, "status": { "phase": "Running" } }))
+            .unwrap(),
+        instance: serde_json::from_value(instance).unwrap(),
+        heard: Status { phase, ..Status::default() },
+        told: Told::default(),
+        here: Some(Here {
+            address: "192.0.2.2".parse().unwrap(),
+            network: MigrationNetworkType::Migration,
+            tls: true,
+        }),
+        receiving: None,
+        sending: None,
+    }
+}
+
+fn source(phase: Phase, extra: Value) -> Side {
+    side("a", "first", phase, extra)
+}
+
+fn target(phase: Phase, extra: Value) -> Side {
+    side("b", "second", phase, extra)
+}
+
+fn published() -> Value {
+    json!({ "targetNodeAddress": "192.0.2.2", "targetDirectMigrationNodePorts": { "9186": 0 } })
+}
+
+impl Side {
+    fn decide(&self) -> Decision {
+        let situation = Situation {
+            node: self.node,
+            pod: Some(&self.pod),
+            instance: Some(&self.instance),
+            connected: true,
+            heard: Some(&self.heard),
+            told: &self.told,
+            attached: true,
+            accelerator: AcceleratorPolicy::Probe,
+            processors: 4,
+            here: self.here,
+            receiving: self.receiving,
+            sending: self.sending,
+        };
+        decide(&situation, Timestamp::from_second(100).unwrap())
+    }
+
+    fn reporting(mut self, phase: MigrationPhase, reason: Option<&str>) -> Self {
+        self.heard.migration = Some(MigrationReport {
+            uid: "m".to_owned(),
+            phase,
+            mode: MigrationMode::PreCopy,
+            reason: reason.map(str::to_owned),
+            sample: ProgressSample { total_bytes: 9, ..ProgressSample::default() },
+        });
+        self
+    }
+
+    /// What is new in the record of the move.
+    fn recorded(&self) -> MigrationState {
+        self.decide().status.unwrap().migration_state.unwrap()
+    }
+}
+
+#[test]
+fn a_target_prepares_opens_its_door_and_then_says_where_it_is() {
+    let mut side = target(Phase::Waiting, json!({}));
+    let Some(Command::PrepareTarget { accelerator, .. }) = side.decide().tell else {
+        panic!("it is prepared")
+    };
+    assert_eq!(accelerator, AcceleratorPolicy::Tcg, "as where it comes from");
+    side.told.start = true;
+    assert_eq!(side.decide(), Decision::default(), "once");
+
+    let mut side = target(Phase::ReadyForMigration, json!({}));
+    let decision = side.decide();
+    let wanted = Receive { uid: "m".into(), source_node: "a".into(), instance: "u".into(), tls: true };
+    assert_eq!(
+        (decision.receive, decision.status),
+        (Some(wanted.clone()), None),
+        "not before the door is open"
+    );
+    side.receiving = Some("m");
+    let state = side.recorded();
+    assert_eq!(state.target_node_address.as_deref(), Some("192.0.2.2"));
+    assert_eq!(state.target_direct_migration_node_ports, BTreeMap::from([("9186".to_owned(), 0)]));
+    assert_eq!(state.migration_network_type, Some(MigrationNetworkType::Migration));
+    assert_eq!(state.target_state.unwrap().node_address.as_deref(), Some("192.0.2.2"));
+    side.here = None;
+    assert_eq!(side.decide().status, None, "it is nowhere");
+
+    let side = target(Phase::Running, published());
+    let state = side.recorded();
+    assert!(state.target_node_domain_detected && state.target_node_domain_ready_timestamp.is_some());
+    assert!(state.target_state.unwrap().domain_ready_timestamp.is_some());
+    assert_eq!(
+        side.decide().status.unwrap().phase,
+        side.instance.status.as_ref().unwrap().phase,
+        "not its to say"
+    );
+    let done = target(Phase::Running, json!({ "completed": true }));
+    assert_eq!(done.decide().receive, None, "nobody is expected any more");
+}
+
+#[test]
+fn a_source_waits_for_an_address_opens_sockets_and_moves_once() {
+    assert_eq!(source(Phase::Running, json!({})).decide().send, None);
+    let mut side = source(Phase::Running, published());
+    let decision = side.decide();
+    assert_eq!(decision.send.unwrap().target, "192.0.2.2:9186".parse().unwrap());
+    assert_eq!(decision.tell, None, "not before the sockets are there");
+    side.sending = Some("m");
+    let Some(Command::Migrate { options }) = side.decide().tell else { panic!("it moves") };
+    assert_eq!((options.bytes_per_second, options.downtime_ms), (Some(64 << 20), 200));
+    assert_eq!((options.sockets.as_str(), options.parallel_connections), ("u", Some(4)));
+    side.told.migrate = Some("m".to_owned());
+    assert_eq!(side.decide().tell, None);
+}
+
+#[test]
+fn a_move_under_way_is_recorded_and_its_sockets_stay() {
+    let mut side = source(Phase::Running, published()).reporting(MigrationPhase::Running, None);
+    side.sending = Some("m");
+    let decision = side.decide();
+    assert!(decision.send.is_some());
+    assert_eq!(decision.progress.unwrap().sample.total_bytes, 9);
+    let state = side.recorded();
+    assert_eq!((state.mode, state.completed), (Some(MigrationMode::PreCopy), false));
+    assert!(state.start_timestamp.is_some());
+}
+
+#[test]
+fn a_move_that_died_with_its_handler_is_reported_and_not_begun_again() {
+    let side = source(Phase::Running, published()).reporting(MigrationPhase::Running, None);
+    let decision = side.decide();
+    assert_eq!((decision.send, decision.tell), (None, None), "its sockets are gone");
+    let side =
+        source(Phase::Running, published()).reporting(MigrationPhase::Failed, Some("the socket was closed"));
+    let decision = side.decide();
+    assert_eq!((decision.send, decision.tell), (None, None));
+    let state = side.recorded();
+    assert!(state.completed && state.failed && state.end_timestamp.is_some());
+    assert_eq!(state.failure_reason.as_deref(), Some("the socket was closed"));
+    assert_eq!(state.abort_status, None);
+}
+
+#[test]
+fn a_move_that_ended_well_ends_nothing_of_the_instance() {
+    let mut side = source(Phase::CleaningUp, published()).reporting(MigrationPhase::Completed, None);
+    side.heard.ending = Some(wire::Ending {
+        outcome: wire::Outcome::Succeeded,
+        reason: wire::Ending::MIGRATED.to_owned(),
+        message: String::new(),
+    });
+    let status = side.decide().status.unwrap();
+    assert_eq!(status.phase, Some(api::kubevirt::InstancePhase::Running));
+    let state = status.migration_state.unwrap();
+    assert!(state.completed && !state.failed && state.end_timestamp.is_some());
+    // The pod ended while nobody was there to listen.
+    side.heard = Status::default();
+    side.pod.status.as_mut().unwrap().phase = Some("Succeeded".to_owned());
+    let begun = json!({ "startTimestamp": "2026-01-01T00:00:00Z" });
+    let mut lost = source(Phase::Waiting, begun);
+    lost.pod = side.pod;
+    assert_eq!(lost.decide().status, None, "the guest may be at the target");
+}
+
+#[test]
+fn a_move_is_given_up() {
+    let abort = json!({ "abortRequested": true, "failureReason": "its time is over" });
+    let mut side = source(Phase::Running, abort.clone()).reporting(MigrationPhase::Running, None);
+    assert_eq!(side.decide().tell, Some(Command::CancelMigration));
+    assert_eq!(side.recorded().abort_status, Some(AbortStatus::Aborting));
+    side.told.cancel = true;
+    assert_eq!(side.decide().tell, None);
+    let side = source(Phase::Running, abort.clone())
+        .reporting(MigrationPhase::Cancelled, Some("cancelled by client"));
+    let state = side.recorded();
+    assert_eq!((state.failed, state.abort_status), (true, Some(AbortStatus::Succeeded)));
+    assert_eq!(state.failure_reason.as_deref(), Some("its time is over"), "who asked knows why");
+    let late = source(Phase::CleaningUp, abort.clone()).reporting(MigrationPhase::Completed, None).recorded();
+    assert_eq!((late.failed, late.abort_status), (false, Some(AbortStatus::Failed)), "too late");
+
+    // Before it began.
+    let mut side = source(Phase::Running, json!({ "abortRequested": true }));
+    side.instance.status.as_mut().unwrap().migration_state.as_mut().unwrap().target_node_address =
+        Some("192.0.2.2".into());
+    let decision = side.decide();
+    assert_eq!((decision.send, decision.tell), (None, None));
+    let state = side.recorded();
+    assert_eq!((state.completed, state.failure_reason.as_deref()), (true, Some(ABORTED)));
+    assert_eq!(state.start_timestamp, None);
+}
+
+#[test]
+fn a_launcher_that_refuses_ends_the_move() {
+    let mut side = source(Phase::Running, published());
+    side.sending = Some("m");
+    side.told.migrate = Some("m".to_owned());
+    side.told.refused = Some(("migrate".to_owned(), "no".to_owned()));
+    assert_eq!(side.recorded().failure_reason.as_deref(), Some("the launcher refused to move the guest: no"));
+}
+
+#[test]
+fn a_pod_that_is_to_go_lets_its_guest_move_first() {
+    let deleting = |side: &mut Side| {
+        side.pod.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+    };
+    let mut side = source(Phase::Running, published()).reporting(MigrationPhase::Running, None);
+    deleting(&mut side);
+    assert_eq!(side.decide().tell, None);
+    side.instance.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+    assert!(matches!(side.decide().tell, Some(Command::Shutdown { .. })), "the guest itself is to go");
+}

@@ -1,0 +1,306 @@
+//! Guests that move between nodes, with a peer outside that talks to them all the while.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::installation::Installation;
+
+/// A layer-2 network through all nodes, with a DHCP server on it: addresses are no node's.
+const LAB: &str = "
+networks:
+  - { name: management, nic: eth0 }
+  - { name: secondary, nic: eth1, bridge: br-guests }
+";
+const DEFINITION: &str = r#"
+apiVersion: k8s.cni.cncf.io/v1
+kind: NetworkAttachmentDefinition
+metadata: { name: guests }
+spec:
+  config: '{"cniVersion":"1.0.0","name":"guests","type":"bridge","bridge":"br-guests"}'
+"#;
+const ADDRESS: &str = "192.0.2.50";
+const MAC: &str = "02:00:00:00:02:50";
+const FILLED_MIB: u64 = 64;
+/// From the request to its end, on a machine that emulates guests.
+const PATIENCE: Duration = Duration::from_mins(2);
+
+fn traveller() -> String {
+    format!(
+        "
+apiVersion: kubevirt.io/v1
+kind: VirtualMachineInstance
+metadata: {{ name: traveller }}
+spec:
+  terminationGracePeriodSeconds: 10
+  domain:
+    cpu: {{ cores: 1, model: qemu64 }}
+    memory: {{ guest: 256Mi }}
+    firmware:
+      kernelBoot:
+        kernelArgs: console=ttyS0 quiet
+        container: {{ image: 'godwit/guest:1', kernelPath: /vmlinuz, initrdPath: /initrd }}
+    devices:
+      interfaces: [{{ name: lan, bridge: {{}}, macAddress: '{MAC}' }}]
+  networks: [{{ name: lan, multus: {{ networkName: guests }} }}]
+"
+    )
+}
+
+fn request(name: &str) -> String {
+    format!(
+        "
+apiVersion: kubevirt.io/v1
+kind: VirtualMachineInstanceMigration
+metadata: {{ name: {name} }}
+spec: {{ vmiName: traveller }}
+"
+    )
+}
+
+impl Installation {
+    /// A lab with a guest that has its address.
+    fn with_traveller() -> Self {
+        let lab = Self::with(LAB);
+        let directory = lab.directory();
+        lab.shell(
+            "fabric",
+            &format!(
+                "ip address add 192.0.2.1/24 dev secondary && dnsmasq --conf-file=/dev/null --port=0 --interface=secondary \
+                 --bind-interfaces --except-interface=lo --dhcp-range=192.0.2.50,192.0.2.99 --dhcp-host={MAC},{ADDRESS} \
+                 --dhcp-leasefile={0}/leases --pid-file={0}/dnsmasq.pid",
+                directory.display()
+            ),
+        );
+        lab.apply(DEFINITION);
+        lab.apply(&traveller());
+        lab.until("the guest answers", Duration::from_mins(1), || lab.echo("fabric", ADDRESS, "hello"));
+        lab
+    }
+
+    /// Asks the guest's control service.
+    fn control(&self, request: &Value) -> Value {
+        let asked =
+            self.shell("fabric", &format!("echo '{request}' | timeout 20 socat -t15 - TCP:{ADDRESS}:7002"));
+        serde_json::from_str(asked.lines().next().unwrap_or_default()).unwrap()
+    }
+
+    fn migration(&self, name: &str) -> Value {
+        serde_json::from_str(&self.kubectl_ok(&["get", "vmim", name, "-o", "json"])).unwrap()
+    }
+
+    /// Waits for the end of a move.
+    fn ended(&self, name: &str) -> Value {
+        let over = || {
+            let migration = self.migration(name);
+            matches!(migration["status"]["phase"].as_str(), Some("Succeeded" | "Failed")).then_some(migration)
+        };
+        self.until("the move is over", PATIENCE, over)
+    }
+
+    /// Launcher pods that have not ended, with their nodes.
+    fn launchers(&self) -> Vec<(String, String)> {
+        let all = self.kubectl_ok(&["get", "pods", "-l", "kubevirt.io=virt-launcher", "-o", "json"]);
+        let all: Value = serde_json::from_str(&all).unwrap();
+        let of = |pod: &Value, path: &str| {
+            pod.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned()
+        };
+        let ended = |pod: &Value| matches!(of(pod, "/status/phase").as_str(), "Succeeded" | "Failed");
+        let pods = all["items"].as_array().unwrap().iter().filter(|pod| !ended(pod));
+        pods.map(|pod| (of(pod, "/metadata/name"), of(pod, "/spec/nodeName"))).collect()
+    }
+}
+
+/// A peer outside, that reads the guest's counter without a pause.
+struct Listener {
+    process: Child,
+    heard: Arc<Mutex<Vec<(Instant, u64)>>>,
+}
+
+impl Listener {
+    fn start(lab: &Installation) -> Self {
+        let script = format!("exec socat -u TCP:{ADDRESS}:7001 -");
+        let mut command = lab.command(&["lab", "shell", "fabric", "--", "/bin/sh", "-c", &script]);
+        let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
+        let heard = Arc::<Mutex<Vec<_>>>::default();
+        let (lines, kept) = (BufReader::new(process.stdout.take().unwrap()).lines(), Arc::clone(&heard));
+        thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                let number = line.split(' ').next().and_then(|number| number.parse().ok());
+                kept.lock().unwrap().push((Instant::now(), number.expect("a line of the counter")));
+            }
+        });
+        Self { process, heard }
+    }
+
+    fn count(&self) -> usize {
+        self.heard.lock().unwrap().len()
+    }
+
+    /// The longest silence; there must be no gap in what was heard.
+    fn silence(&self) -> Duration {
+        let heard = self.heard.lock().unwrap();
+        for pair in heard.windows(2) {
+            assert_eq!(pair[1].1, pair[0].1 + 1, "a line is missing");
+        }
+        heard.windows(2).map(|pair| pair[1].0 - pair[0].0).max().unwrap_or_default()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        // It may have ended with the lab.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+fn a_guest_moves_and_comes_back_with_its_memory_its_address_and_its_connections() {
+    let lab = Installation::with_traveller();
+    let filled = lab.control(&json!({ "fill": { "mib": FILLED_MIB, "seed": 5 } }));
+    assert_eq!(filled["ok"], json!(true), "{filled}");
+    let listener = Listener::start(&lab);
+    let first = lab.node_of("traveller");
+    let mut home = first.clone();
+    for name in ["there", "back"] {
+        if name == "back" {
+            // Of three nodes, the one that it came from.
+            lab.kubectl_ok(&["cordon", &other(&lab, &[&first, &home])]);
+        }
+        let begun = Instant::now();
+        lab.apply(&request(name));
+        let migration = lab.ended(name);
+        assert_eq!(migration["status"]["phase"], "Succeeded", "{migration:#}\n{}", lab.describe());
+        let took = begun.elapsed();
+        let node = lab.node_of("traveller");
+        assert_ne!(node, home);
+        let progress = &migration["status"]["progress"];
+        println!("{name}: {home} to {node} in {took:?}, silence {:?}, {progress}", listener.silence());
+        assert!(progress["processedBytes"].as_u64().unwrap() > FILLED_MIB << 20, "{progress}");
+        assert!(progress["downtimeMs"].is_u64(), "{progress}");
+        let state = &migration["status"]["migrationState"];
+        assert_eq!((&state["sourceNode"], &state["targetNode"]), (&json!(home), &json!(node)), "{state:#}");
+        assert_eq!(lab.phase("traveller"), "Running");
+        lab.until("the source's pod is gone", Duration::from_secs(30), || {
+            matches!(&lab.launchers()[..], [(_, on)] if *on == node).then_some(())
+        });
+        let checked = lab.control(&json!({ "check": {} }));
+        assert_eq!(checked["ok"], json!(true), "{checked}");
+        home = node;
+    }
+    assert_eq!(home, first, "it came back");
+    let heard = listener.count();
+    lab.until("it still counts", Duration::from_secs(10), || (listener.count() > heard + 100).then_some(()));
+    let silence = listener.silence();
+    println!("longest silence: {silence:?}");
+    assert!(silence < Duration::from_secs(5), "{silence:?}");
+
+    lab.kubectl_ok(&["delete", "vmi", "traveller", "--timeout=60s"]);
+    lab.until("all is given back", Duration::from_secs(90), || (lab.attachments() == 0).then_some(()));
+}
+
+/// Everything that can end a move early, one after the other, on one guest: after each it is where it was, and as it was.
+#[test]
+fn a_move_that_is_cut_off_or_given_up_leaves_the_guest_alone_and_the_next_one_succeeds() {
+    let lab = Installation::with_traveller();
+    let filled = lab.control(&json!({ "fill": { "mib": FILLED_MIB, "seed": 7 } }));
+    assert_eq!(filled["ok"], json!(true), "{filled}");
+    let listener = Listener::start(&lab);
+    let home = lab.node_of("traveller");
+    let unharmed = |name: &str| {
+        let migration = lab.ended(name);
+        assert_eq!(migration["status"]["phase"], "Failed", "{migration:#}");
+        let state: Value = serde_json::from_str(&lab.show("traveller", ".status.migrationState")).unwrap();
+        println!("{name}: {} {}", state["failureReason"], state["abortStatus"]);
+        assert!(state["failureReason"].is_string(), "{state:#}");
+        assert_eq!((lab.phase("traveller").as_str(), lab.node_of("traveller")), ("Running", home.clone()));
+        let checked = lab.control(&json!({ "check": {} }));
+        assert_eq!(checked["ok"], json!(true), "{checked}");
+        lab.until("one launcher is left", Duration::from_secs(60), || {
+            (lab.launchers().len() == 1).then_some(())
+        });
+        state
+    };
+    // So slow that it is caught on the way.
+    lab.configure(&json!({ "bandwidthPerMigration": "2Mi" }));
+    for victim in ["source", "target"] {
+        let name = format!("{victim}-handler-dies");
+        lab.apply(&request(&name));
+        lab.under_way(&name);
+        let node = match victim {
+            "source" => home.clone(),
+            _ => lab.show("traveller", ".status.migrationState.targetNode"),
+        };
+        let handler = lab.pod_uid("kubevirt", "kubevirt.io=virt-handler", &node);
+        lab.shell(&node, &format!("kill -9 $(ip netns pids {handler})"));
+        unharmed(&name);
+        lab.kubectl_ok(&["-n", "kubevirt", "rollout", "status", "ds/virt-handler", "--timeout=60s"]);
+    }
+    lab.apply(&request("given-up"));
+    lab.under_way("given-up");
+    let abort =
+        json!({ "status": { "migrationState": { "abortRequested": true, "failureReason": "enough" } } });
+    lab.kubectl_ok(&[
+        "patch",
+        "vmi",
+        "traveller",
+        "--subresource=status",
+        "--type=merge",
+        "-p",
+        &abort.to_string(),
+    ]);
+    let state = unharmed("given-up");
+    assert_eq!(
+        (&state["failureReason"], &state["abortStatus"]),
+        (&json!("enough"), &json!("Succeeded")),
+        "{state:#}"
+    );
+
+    lab.configure(&json!({ "bandwidthPerMigration": "0", "disableTLS": true }));
+    lab.apply(&request("in-the-clear"));
+    let migration = lab.ended("in-the-clear");
+    assert_eq!(migration["status"]["phase"], "Succeeded", "{migration:#}\n{}", lab.describe());
+    assert_ne!(lab.node_of("traveller"), home);
+    let checked = lab.control(&json!({ "check": {} }));
+    assert_eq!(checked["ok"], json!(true), "{checked}");
+    println!("longest silence: {:?}", listener.silence());
+}
+
+impl Installation {
+    /// Changes how machines move in this cluster.
+    fn configure(&self, migrations: &Value) {
+        let patch = json!({ "spec": { "configuration": { "migrations": migrations } } });
+        self.kubectl_ok(&[
+            "-n",
+            "kubevirt",
+            "patch",
+            "kubevirt",
+            "kubevirt",
+            "--type=merge",
+            "-p",
+            &patch.to_string(),
+        ]);
+    }
+
+    /// Waits until guest memory is on its way.
+    fn under_way(&self, name: &str) {
+        self.until("guest memory is on its way", PATIENCE, || {
+            let migration = self.migration(name);
+            let moves =
+                migration["status"]["progress"]["processedBytes"].as_u64().is_some_and(|bytes| bytes > 0);
+            assert_ne!(migration["status"]["phase"], "Failed", "{migration:#}\n{}", self.describe());
+            moves.then_some(())
+        });
+    }
+}
+
+/// A node that is none of these.
+fn other(lab: &Installation, not: &[&str]) -> String {
+    let nodes = lab.kubectl_ok(&["get", "nodes", "-o", "jsonpath={.items[*].metadata.name}"]);
+    nodes.split(' ').find(|node| !not.contains(node)).unwrap().to_owned()
+}

@@ -1,0 +1,88 @@
+//! A move of the guest to another launcher: what the source's launcher is told of it, and what it tells.
+//!
+//! The sockets are in [`MIGRATION_SOCKETS`](crate::MIGRATION_SOCKETS) and are named after the instance and the channel, on both sides
+//! alike: where the source's QEMU connects, the target's listens.
+
+use api::kubevirt::{MigrationMode, ProgressSample};
+use serde::{Deserialize, Serialize};
+
+/// How a guest is to move.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MigrateOptions {
+    /// UID of the migration.
+    pub uid: String,
+    /// What the names of its sockets begin with: see [`MigrateOptions::socket`].
+    pub sockets: String,
+    /// Most bytes a second; none: no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes_per_second: Option<u64>,
+    /// How long the guest may stand still at switch-over.
+    pub downtime_ms: u64,
+    /// Connections for memory beside the first; none: that one alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parallel_connections: Option<u16>,
+    /// Slow a guest down that writes faster than it is sent.
+    pub auto_converge: bool,
+    /// When the time is over, let the guest run at the target before its memory is there.
+    pub post_copy: bool,
+    /// When the time is over, let the guest stand still until its memory is there.
+    pub workload_disruption: bool,
+    /// Move also where the hypervisor thinks it unsafe for the disks.
+    pub allow_unsafe: bool,
+    /// The time: for each GiB of the guest, begun ones too.
+    pub seconds_per_gib: u64,
+    /// Without progress for so long, the move is given up.
+    pub progress_timeout_seconds: u64,
+}
+
+impl MigrateOptions {
+    /// The name of the socket of a channel of the move of an instance.
+    pub fn socket(instance: &str, channel: u16) -> String {
+        // libvirt's own calls are channel 0, and came before channels had numbers.
+        if channel == 0 {
+            format!("{instance}-source.sock")
+        } else {
+            format!("{instance}-{channel}-source.sock")
+        }
+    }
+}
+
+/// How a move stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MigrationReport {
+    /// UID of the migration.
+    pub uid: String,
+    /// In the life of the move.
+    pub phase: MigrationPhase,
+    /// How the guest moves at present.
+    pub mode: MigrationMode,
+    /// Why it failed or was given up, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// How far it is; which network it takes is the handler's to know.
+    #[serde(default)]
+    pub sample: ProgressSample,
+}
+
+/// Where a move stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MigrationPhase {
+    /// The guest is on its way, and runs here.
+    Running,
+    /// It runs there, and not here.
+    Completed,
+    /// It runs here, and not there.
+    Failed,
+    /// As failed, because somebody asked for it.
+    Cancelled,
+}
+
+impl MigrationPhase {
+    /// Whether nothing more happens to it.
+    pub const fn is_final(self) -> bool {
+        !matches!(self, Self::Running)
+    }
+}
