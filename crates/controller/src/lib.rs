@@ -17,6 +17,7 @@
 pub mod admission;
 mod edit;
 mod error;
+mod evacuation;
 mod installation;
 pub mod lease;
 pub mod mac;
@@ -88,7 +89,7 @@ pub async fn run(client: Client, options: Options, stop: impl Future<Output = ()
             None => std::future::pending().await,
         }
     };
-    let work = || reconcile(context.clone());
+    let work = || Box::pin(reconcile(context.clone()));
     let leading = async {
         if let Some(timing) = election {
             lease::lead(client.clone(), &namespace, &identity, timing, work, stop).await;
@@ -105,5 +106,10 @@ pub async fn run(client: Client, options: Options, stop: impl Future<Output = ()
 
 /// Everything that the leader does.
 async fn reconcile(context: Arc<Context>) {
-    tokio::join!(vm::run(context.clone()), vmi::run(context.clone()), vmim::run(context));
+    tokio::join!(
+        vm::run(context.clone()),
+        vmi::run(context.clone()),
+        vmim::run(context.clone()),
+        evacuation::run(context),
+    );
 }
