@@ -1,4 +1,4 @@
-//! What is let into the cluster: pure judgements on machines and instances, each with the field and what to do about it.
+//! What is let into the cluster: pure judgements on machines, instances and their moves, each with the field and what to do about it.
 //!
 //! [`review`] is the whole of it: a request in, an answer out. Objects are judged as JSON, not as types: a field that the types do
 //! not know is refused by its path, because running a machine without something that its manifest asks for is worse than
@@ -7,10 +7,13 @@
 
 pub mod defaults;
 mod disks;
+pub mod eviction;
 mod hardware;
 mod instance;
 mod machine;
+pub mod migration;
 mod networks;
+mod policy;
 mod review;
 mod unknown;
 
@@ -21,6 +24,7 @@ use api::kubevirt::{BindingPlugin, KubeVirt};
 use defaults::ClusterDefaults;
 pub use instance::{refuse_change, validate};
 pub use machine::validate as validate_machine;
+pub use policy::validate as validate_policy;
 pub use review::{Answer, review};
 
 /// What the `KubeVirt` object says that admission looks at.

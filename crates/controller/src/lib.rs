@@ -19,6 +19,7 @@
 pub mod admission;
 mod edit;
 mod error;
+mod evacuation;
 mod installation;
 pub mod lease;
 pub mod mac;
@@ -92,7 +93,7 @@ pub async fn run(client: Client, options: Options, stop: impl Future<Output = ()
             None => std::future::pending().await,
         }
     };
-    let work = || reconcile(context.clone());
+    let work = || Box::pin(reconcile(context.clone()));
     let leading = async {
         if let Some(timing) = election {
             lease::lead(client.clone(), &namespace, &identity, timing, work, stop).await;
@@ -112,6 +113,8 @@ async fn reconcile(context: Arc<Context>) {
     tokio::join!(
         vm::run(context.clone()),
         vmi::run(context.clone()),
+        vmim::run(context.clone()),
+        evacuation::run(context.clone()),
         Box::pin(signer::run(context.clone())),
         Box::pin(operator::run(context)),
     );

@@ -29,6 +29,7 @@ use crate::error::Error;
 use crate::report::Note;
 use crate::{Context, edit};
 use facts::Surroundings;
+pub(crate) use settings::unready;
 
 type Migration = VirtualMachineInstanceMigration;
 

@@ -3,6 +3,7 @@
 //! It owns the socket, the certificate and the registration with the API server; it must never judge an object itself. A certificate
 //! is made at every start from the installation's own authority, and renewed long before it ends; nobody has to put one anywhere.
 
+mod moves;
 mod registration;
 
 use std::convert::Infallible;
@@ -84,13 +85,23 @@ impl Webhook {
     }
 }
 
-/// What a judgement needs.
+/// What the answers are given from.
 #[derive(Clone)]
 struct Judge {
     client: Client,
-    /// Namespace of the installation.
+    /// Of the installation.
     namespace: String,
     store: Store<KubeVirt>,
+}
+
+impl Judge {
+    async fn review(&self, asked: &Value, mutating: bool) -> Result<admission::Answer, Error> {
+        if let Some(answer) = operator::admission::review(&self.client, asked, &self.namespace).await {
+            return Ok(answer);
+        }
+        let moves = moves::review(&self.client, asked, mutating, &self.namespace, &self.store).await?;
+        Ok(moves.unwrap_or_else(|| admission::review(asked, mutating, &installation::rules(&self.store))))
+    }
 }
 
 fn subject(service: &str, namespace: &str) -> Subject {
@@ -165,11 +176,15 @@ async fn answer(request: Request<Incoming>, judge: Judge) -> Result<Response<Ful
         return Ok(plain(StatusCode::BAD_REQUEST, "this is not an AdmissionReview"));
     };
     let asked = &review["request"];
-    let answer = match operator::admission::review(&judge.client, asked, &judge.namespace).await {
-        Some(answer) => answer,
-        None => admission::review(asked, mutating, &installation::rules(&judge.store)),
+    let answer = match judge.review(asked, mutating).await {
+        Ok(answer) => answer.into_review(asked),
+        // The API server refuses what nobody could judge, and shows this.
+        Err(error) => {
+            let mut response = Response::new(Full::from(error.explain()));
+            *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+            return Ok(response);
+        }
     };
-    let answer = answer.into_review(asked);
     let mut response = Response::new(Full::from(answer.to_string()));
     let json = http::HeaderValue::from_static("application/json");
     response.headers_mut().insert(http::header::CONTENT_TYPE, json);

@@ -65,5 +65,11 @@ pub const INSTANCE_VALIDATOR: &str = "virtualmachineinstances-validator.kubevirt
 pub const INSTALLATION_VALIDATOR: &str = "kubevirt-validator.kubevirt.io";
 /// Webhook that fills in what an instance leaves open. Made by the controller; read by users.
 pub const INSTANCE_MUTATOR: &str = "virtualmachineinstances-mutator.kubevirt.io";
+/// Webhook that refuses migrations that cannot work. Made by the controller; read by users.
+pub const MIGRATION_VALIDATOR: &str = "migration-create-validator.kubevirt.io";
+/// Webhook that fills in what a migration leaves open. Made by the controller; read by users.
+pub const MIGRATION_MUTATOR: &str = "migrations-mutator.kubevirt.io";
+/// Webhook that refuses policies that mean nothing. Made by the controller; read by users.
+pub const POLICY_VALIDATOR: &str = "migration-policy-validator.kubevirt.io";
 /// Webhook that turns evictions into moves. Made by the controller; read by users.
 pub const EVICTION_WEBHOOK: &str = "virt-launcher-eviction-interceptor.kubevirt.io";

@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{Cause, Rules, defaults, instance, machine};
+use super::{Cause, Rules, defaults, instance, machine, policy};
 
 /// What is to become of a request.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,7 +14,11 @@ pub enum Answer {
     Allow,
     /// Allowed, with this spec in place of the one that was written.
     Fill(Value),
+    /// Allowed, with these operations of a JSON patch done to it.
+    Change(Vec<Value>),
     Refuse(Vec<Cause>),
+    /// Refused for now; asking again may help.
+    Later(String),
 }
 
 /// Judges the `request` of a review. `mutating`: it may still be filled in.
@@ -27,7 +31,10 @@ pub fn review(request: &Value, mutating: bool, rules: &Rules) -> Answer {
             instance::refuse_change(&old["spec"], &new["spec"])
         }
         (Some("VirtualMachineInstance"), false) => instance::validate(&new["spec"], "spec", rules),
-        (Some("VirtualMachine"), false) if update && old["spec"] == new["spec"] => Vec::new(),
+        (Some("VirtualMachine" | "MigrationPolicy"), false) if update && old["spec"] == new["spec"] => {
+            Vec::new()
+        }
+        (Some("MigrationPolicy"), false) => policy::validate(&new["spec"]),
         (Some("VirtualMachine"), false) => machine::validate(&new["spec"], rules),
         _ => Vec::new(),
     };
@@ -81,15 +88,22 @@ fn add_missing(written: &mut Value, filled: Value) {
 impl Answer {
     /// The `AdmissionReview` that is sent back.
     pub fn into_review(self, request: &Value) -> Value {
-        let mut response = json!({ "uid": request["uid"], "allowed": !matches!(self, Self::Refuse(_)) });
+        let allowed = !matches!(self, Self::Refuse(_) | Self::Later(_));
+        let mut response = json!({ "uid": request["uid"], "allowed": allowed });
+        let mut change = |operations: Value| {
+            response["patchType"] = json!("JSONPatch");
+            response["patch"] = json!(STANDARD.encode(operations.to_string()));
+        };
         match self {
             Self::Allow => {}
-            Self::Fill(spec) => {
-                let patch = json!([{ "op": "add", "path": "/spec", "value": spec }]);
-                response["patchType"] = json!("JSONPatch");
-                response["patch"] = json!(STANDARD.encode(patch.to_string()));
-            }
+            Self::Fill(spec) => change(json!([{ "op": "add", "path": "/spec", "value": spec }])),
+            Self::Change(operations) => change(json!(operations)),
             Self::Refuse(causes) => response["status"] = refusal(&causes, request),
+            Self::Later(message) => {
+                response["status"] = json!({
+                    "status": "Failure", "code": 429, "reason": "TooManyRequests", "message": message,
+                });
+            }
         }
         json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response })
     }

@@ -58,6 +58,18 @@ pub(super) fn describe(situation: &Situation<'_>, status: &mut VirtualMachineIns
     let observed =
         Observed { type_: conditions::LIVE_MIGRATABLE, status: moves.is_none().into(), reason, message };
     condition::set(&mut status.conditions, &observed, now);
+    if let Some(node) = status.evacuation_node_name.clone() {
+        let message = format!("it was evicted from node {node}");
+        let observed = Observed {
+            type_: conditions::EVICTION_REQUESTED,
+            status: ConditionStatus::True,
+            reason: reasons::EVICTION_REQUESTED,
+            message: &message,
+        };
+        condition::set(&mut status.conditions, &observed, now);
+    } else {
+        condition::remove(&mut status.conditions, conditions::EVICTION_REQUESTED);
+    }
     ready(situation.pods, status, now);
 }
 

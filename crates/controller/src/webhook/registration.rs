@@ -8,8 +8,8 @@ use std::time::Duration;
 use api::names::objects;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations, ServiceReference, ValidatingWebhook,
-    ValidatingWebhookConfiguration, WebhookClientConfig,
+    MatchCondition, MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations, ServiceReference,
+    ValidatingWebhook, ValidatingWebhookConfiguration, WebhookClientConfig,
 };
 use kube::api::{ObjectMeta, Patch, PatchParams};
 use kube::{Api, Client};
@@ -47,40 +47,63 @@ impl Registration {
     }
 
     fn validating(&self) -> ValidatingWebhookConfiguration {
-        let webhook = |name: &str, resource: &str| ValidatingWebhook {
+        let webhook = |name: &str, rule: RuleWithOperations| ValidatingWebhook {
             name: name.to_owned(),
             admission_review_versions: vec!["v1".into()],
             client_config: self.client_config(VALIDATE),
             failure_policy: Some("Fail".into()),
-            rules: Some(vec![rule(resource, &["CREATE", "UPDATE"])]),
+            rules: Some(vec![rule]),
             side_effects: "None".into(),
             timeout_seconds: Some(TIMEOUT),
             ..ValidatingWebhook::default()
         };
+        let launchers = MatchCondition {
+            name: "launchers-only".into(),
+            expression: format!("request.name.startsWith('{}')", objects::LAUNCHER_PREFIX),
+        };
+        let eviction = ValidatingWebhook {
+            match_conditions: Some(vec![launchers]),
+            // It marks the VM, unless the eviction is only tried out.
+            side_effects: "NoneOnDryRun".into(),
+            ..webhook(objects::EVICTION_WEBHOOK, rule("", "pods/eviction", &["CREATE"]))
+        };
+        let policies = RuleWithOperations {
+            api_versions: Some(vec!["v1alpha1".into()]),
+            scope: Some("Cluster".into()),
+            ..rule("migrations.kubevirt.io", "migrationpolicies", &["CREATE", "UPDATE"])
+        };
+        let machines = |resource| rule("kubevirt.io", resource, &["CREATE", "UPDATE"]);
+        let migrations = rule("kubevirt.io", "virtualmachineinstancemigrations", &["CREATE"]);
         ValidatingWebhookConfiguration {
             metadata: metadata(objects::VALIDATING_WEBHOOKS),
             webhooks: Some(vec![
-                webhook(objects::MACHINE_VALIDATOR, "virtualmachines"),
-                webhook(objects::INSTANCE_VALIDATOR, "virtualmachineinstances"),
-                webhook(objects::INSTALLATION_VALIDATOR, "kubevirts"),
+                webhook(objects::MACHINE_VALIDATOR, machines("virtualmachines")),
+                webhook(objects::INSTANCE_VALIDATOR, machines("virtualmachineinstances")),
+                webhook(objects::INSTALLATION_VALIDATOR, machines("kubevirts")),
+                webhook(objects::MIGRATION_VALIDATOR, migrations),
+                webhook(objects::POLICY_VALIDATOR, policies),
+                eviction,
             ]),
         }
     }
 
     fn mutating(&self) -> MutatingWebhookConfiguration {
-        let webhook = MutatingWebhook {
-            name: objects::INSTANCE_MUTATOR.to_owned(),
+        let webhook = |name: &str, resource: &str| MutatingWebhook {
+            name: name.to_owned(),
             admission_review_versions: vec!["v1".into()],
             client_config: self.client_config(MUTATE),
             failure_policy: Some("Fail".into()),
-            rules: Some(vec![rule("virtualmachineinstances", &["CREATE"])]),
+            rules: Some(vec![rule("kubevirt.io", resource, &["CREATE"])]),
             side_effects: "None".into(),
             timeout_seconds: Some(TIMEOUT),
             ..MutatingWebhook::default()
         };
         MutatingWebhookConfiguration {
             metadata: metadata(objects::MUTATING_WEBHOOKS),
-            webhooks: Some(vec![webhook]),
+            webhooks: Some(vec![
+                webhook(objects::INSTANCE_MUTATOR, "virtualmachineinstances"),
+                webhook(objects::MIGRATION_MUTATOR, "virtualmachineinstancemigrations"),
+            ]),
         }
     }
 
@@ -102,9 +125,9 @@ fn metadata(name: &str) -> ObjectMeta {
     ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() }
 }
 
-fn rule(resource: &str, operations: &[&str]) -> RuleWithOperations {
+fn rule(group: &str, resource: &str, operations: &[&str]) -> RuleWithOperations {
     RuleWithOperations {
-        api_groups: Some(vec!["kubevirt.io".into()]),
+        api_groups: Some(vec![group.to_owned()]),
         api_versions: Some(vec!["v1".into()]),
         operations: Some(operations.iter().map(|operation| (*operation).to_owned()).collect()),
         resources: Some(vec![resource.to_owned()]),

@@ -6,18 +6,20 @@ use std::time::Duration;
 
 use api::condition;
 use api::kubevirt::{
-    AbortStatus, MigrationPhase, MigrationState, VirtualMachineInstance, VirtualMachineInstanceMigration,
+    AbortStatus, KubeVirt, MigrationPhase, MigrationState, VirtualMachineInstance,
+    VirtualMachineInstanceMigration,
 };
+use api::migrations::MigrationPolicy;
 use api::names::labels;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use k8s_openapi::jiff::Timestamp;
-use kube::api::{DeleteParams, PostParams};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
-use serde_json::json;
+use serde_json::{Value, json};
 use testkit::eventually;
 
-use crate::support::{Cluster, NAMESPACE, object};
+use crate::support::{Cluster, INSTALLATION, NAMESPACE, object};
 
 pub type Migration = VirtualMachineInstanceMigration;
 
@@ -165,11 +167,62 @@ impl Cluster {
     }
 }
 
+/// What an administrator does.
+impl Cluster {
+    /// Makes the installation, with this configuration.
+    pub async fn configure(&self, configuration: Value) {
+        let installation: KubeVirt = object(json!({
+            "apiVersion": "kubevirt.io/v1", "kind": "KubeVirt", "metadata": { "name": "kubevirt" },
+            "spec": { "configuration": configuration },
+        }));
+        let installations: Api<KubeVirt> = Api::namespaced(self.client.clone(), INSTALLATION);
+        installations.create(&PostParams::default(), &installation).await.unwrap();
+    }
+
+    pub async fn installation_says(&self, available: &str, reason: &str) {
+        let installations: Api<KubeVirt> = Api::namespaced(self.client.clone(), INSTALLATION);
+        let conditions = json!([{ "type": "Available", "status": available, "reason": reason }]);
+        let said = Patch::Merge(json!({ "status": { "conditions": conditions } }));
+        installations.patch_status("kubevirt", &PatchParams::default(), &said).await.unwrap();
+    }
+
+    pub async fn try_policy(
+        &self,
+        name: &str,
+        settings: Value,
+        labels: Value,
+    ) -> kube::Result<MigrationPolicy> {
+        let mut spec = settings;
+        spec["selectors"] = json!({ "virtualMachineInstanceSelector": labels });
+        let policy: MigrationPolicy = object(json!({
+            "apiVersion": "migrations.kubevirt.io/v1alpha1", "kind": "MigrationPolicy",
+            "metadata": { "name": name }, "spec": spec,
+        }));
+        Api::all(self.client.clone()).create(&PostParams::default(), &policy).await
+    }
+
+    pub async fn create_policy(&self, name: &str, settings: Value, labels: Value) {
+        self.try_policy(name, settings, labels).await.unwrap();
+    }
+
+    /// The migration entered its phase so many seconds earlier.
+    pub async fn turn_back_the_clock(&self, name: &str, seconds: i64) {
+        eventually("the clock to be turned back", async || {
+            let mut migration = self.migrations().get(name).await.unwrap();
+            let entered = migration.status.as_mut()?.phase_transition_timestamps.last_mut()?;
+            let earlier = Timestamp::now() - SignedDuration::from_secs(seconds);
+            entered.phase_transition_timestamp = Time(earlier);
+            self.migrations().replace_status(name, &PostParams::default(), &migration).await.ok()
+        })
+        .await;
+    }
+}
+
 /// The way of a move, step by step. Each step is what others do until the phase is reached; all before it are done too.
 impl Cluster {
     pub async fn brought_to(&self, migration: &Migration, node: &str, phase: MigrationPhase) {
-        use MigrationPhase::{PreparingTarget, Running, Scheduling, Succeeded, TargetReady};
-        let (name, instance) = (migration.name_any(), migration.spec.vmi_name.clone());
+        use MigrationPhase::{PreparingTarget, Scheduling};
+        let name = migration.name_any();
         if phase == MigrationPhase::Pending {
             return;
         }
@@ -180,22 +233,40 @@ impl Cluster {
         }
         self.run_pod(&target, node).await;
         self.migration_phase(&name, PreparingTarget).await;
+        self.brought_on(migration, phase).await;
+    }
+
+    /// From the hand-over on.
+    pub async fn brought_on(&self, migration: &Migration, phase: MigrationPhase) {
+        use MigrationPhase::{PreparingTarget, Running, Succeeded, TargetReady};
+        let (name, instance) = (migration.name_any(), migration.spec.vmi_name.clone());
         if phase == PreparingTarget {
             return;
         }
         self.target_listens(&instance).await;
-        self.migration_phase(&name, TargetReady).await;
+        self.at_least(&name, TargetReady).await;
         if phase == TargetReady {
             return;
         }
         self.source_begins(&instance).await;
-        self.migration_phase(&name, Running).await;
+        self.at_least(&name, Running).await;
         if phase == Running {
             return;
         }
         self.guest_arrives(&instance).await;
         self.source_is_done(&instance).await;
         self.migration_phase(&name, Succeeded).await;
+    }
+}
+
+impl Cluster {
+    /// The migration is in this phase or past it.
+    async fn at_least(&self, name: &str, phase: MigrationPhase) {
+        eventually(&format!("migration {name} to be {phase}"), async || {
+            let status = self.migrations().get_opt(name).await.unwrap()?.status?;
+            status.phase_transition_timestamps.iter().any(|entered| entered.phase == phase).then_some(())
+        })
+        .await;
     }
 }
 

@@ -1,6 +1,6 @@
 //! The controller is killed after every step of a machine's life and started anew: it ends as if nothing had happened.
 
-use api::kubevirt::{InstancePhase, PrintableStatus};
+use api::kubevirt::{InstancePhase, MigrationPhase, PrintableStatus};
 use kube::ResourceExt as _;
 
 use crate::support::Cluster;
@@ -74,4 +74,53 @@ async fn a_controller_that_was_away_while_everything_happened_catches_up() {
     cluster.next_instance(&running).await;
     cluster.run("wren").await;
     cluster.printable("wren", PrintableStatus::Running).await;
+}
+
+const STEPS_OF_A_MOVE: usize = 9;
+
+/// A move; the same whoever is killed on the way.
+async fn moving(kill_after: usize) -> usize {
+    let cluster = Cluster::with_controller().await;
+    cluster.add_node("node02").await;
+    let before = cluster.runs_on("wren", "node01").await;
+    let source = cluster.pod_of(&before).await;
+    let mut saboteur = Saboteur { cluster: &cluster, step: 0, kill_after };
+    let migration = cluster.migrate("move", "wren").await;
+    saboteur.step_done();
+    let target = cluster.target_pod(&migration).await;
+    saboteur.step_done();
+    cluster.bind(&target, "node02").await;
+    saboteur.step_done();
+    cluster.pod_runs(&target).await;
+    saboteur.step_done();
+    cluster.target_listens("wren").await;
+    saboteur.step_done();
+    cluster.source_begins("wren").await;
+    saboteur.step_done();
+    cluster.guest_arrives("wren").await;
+    saboteur.step_done();
+    cluster.source_is_done("wren").await;
+    saboteur.step_done();
+    cluster.pod_ends(&source, "Succeeded").await;
+    saboteur.step_done();
+    let done = cluster.migration_phase("move", MigrationPhase::Succeeded).await.status.unwrap();
+    assert_eq!(done.phase_transition_timestamps.len(), 7, "killed after {kill_after}: {done:?}");
+    let vmi = cluster.ready("wren").await;
+    assert_eq!(vmi.uid(), before.uid());
+    assert_eq!(vmi.labels()["kubevirt.io/nodeName"], "node02");
+    assert!(!vmi.labels().contains_key("kubevirt.io/migrationTargetNodeName"));
+    assert_eq!(vmi.status.unwrap().node_name.as_deref(), Some("node02"));
+    assert_eq!(cluster.pods_of(&before).await.len(), 2, "killed after {kill_after}: one target pod, not two");
+    saboteur.step
+}
+
+#[tokio::test]
+async fn a_move_ends_in_the_same_state_whenever_the_controller_is_killed() {
+    for kill_after in 1..=STEPS_OF_A_MOVE {
+        assert_eq!(
+            Box::pin(moving(kill_after)).await,
+            STEPS_OF_A_MOVE,
+            "every step is a place to be killed at"
+        );
+    }
 }

@@ -1,0 +1,61 @@
+//! Whether a `MigrationPolicy` means something: what the schema cannot say.
+
+use std::collections::BTreeMap;
+
+use api::migrations::MigrationPolicySpec;
+use api::quantity;
+use serde_json::Value;
+
+use super::{Cause, Causes, is_subdomain};
+
+/// Everything that is wrong with the spec of a policy.
+pub fn validate(spec: &Value) -> Vec<Cause> {
+    let mut causes = Causes::default();
+    let spec = match serde_json::from_value::<MigrationPolicySpec>(spec.clone()) {
+        Ok(spec) => spec,
+        Err(error) => {
+            causes.invalid("spec", format!("The spec cannot be read: {error}."));
+            return causes.0;
+        }
+    };
+    if let Some(Err(error)) = spec.bandwidth_per_migration.as_ref().map(quantity::whole) {
+        causes
+            .invalid("spec.bandwidthPerMigration", format!("must not be negative, and a quantity: {error}."));
+    }
+    let selectors = &spec.selectors;
+    labels("spec.selectors.namespaceSelector", &selectors.namespace_selector, &mut causes);
+    labels(
+        "spec.selectors.virtualMachineInstanceSelector",
+        &selectors.virtual_machine_instance_selector,
+        &mut causes,
+    );
+    causes.0
+}
+
+/// A selector that no object can match is a mistake.
+fn labels(path: &str, selector: &BTreeMap<String, String>, causes: &mut Causes) {
+    for (key, value) in selector {
+        if !is_key(key) {
+            causes.invalid(format!("{path}[{key}]"), format!("{key:?} cannot be the name of a label."));
+        }
+        if !value.is_empty() && !is_word(value) {
+            causes.invalid(format!("{path}[{key}]"), format!("{value:?} cannot be the value of a label."));
+        }
+    }
+}
+
+fn is_key(key: &str) -> bool {
+    match key.split_once('/') {
+        Some((prefix, name)) => is_subdomain(prefix) && is_word(name),
+        None => is_word(key),
+    }
+}
+
+fn is_word(word: &str) -> bool {
+    let outer = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric());
+    let inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    word.len() <= 63
+        && word.bytes().all(inner)
+        && outer(word.bytes().next())
+        && outer(word.bytes().next_back())
+}
