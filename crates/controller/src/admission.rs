@@ -12,6 +12,7 @@ mod instance;
 mod machine;
 mod networks;
 mod review;
+pub mod setting;
 mod unknown;
 
 use std::collections::BTreeMap;

@@ -35,6 +35,17 @@ pub async fn label<K: Object>(api: &Api<K>, object: &K, name: &str, value: &str)
     metadata(api, object, json!({ "labels": { name: value } })).await
 }
 
+/// Sets annotations, or removes those without a value; the object as it is then.
+pub async fn annotate<K: Object>(
+    api: &Api<K>,
+    object: &K,
+    annotations: &[(&str, Option<&str>)],
+) -> Result<K, Error> {
+    let changes: serde_json::Map<_, _> =
+        annotations.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
+    metadata(api, object, json!({ "annotations": changes })).await
+}
+
 async fn metadata<K: Object>(api: &Api<K>, object: &K, mut change: serde_json::Value) -> Result<K, Error> {
     change["resourceVersion"] = json!(object.resource_version());
     let patch = Patch::Merge(json!({ "metadata": change }));

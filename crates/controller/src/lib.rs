@@ -5,8 +5,9 @@
 //!  ┌───────────┐   ┌────────────────────────────────────┐
 //!  │ webhook   │   │ vm: VirtualMachine ──makes──► VMI   │
 //!  │    │      │   │ vmi: VMI ──makes──► launcher pod    │
-//!  │ admission │   └────────────────────────────────────┘
-//!  └───────────┘        each: look ─► decide ─► act ─► report
+//!  │ admission │   │ setting ──► the migration network   │
+//!  └───────────┘   └────────────────────────────────────┘
+//!                       each: look ─► decide ─► act ─► report
 //! ```
 //!
 //! Decisions are functions of what is there (`vm::decide`, `vmi::decide`, `pod::render`, `admission::review`); the reconcilers around
@@ -21,6 +22,7 @@ pub mod lease;
 pub mod mac;
 pub mod pod;
 mod report;
+pub mod setting;
 mod trust;
 pub mod vm;
 pub mod vmi;
@@ -56,6 +58,8 @@ pub struct Options {
 /// What the reconcilers share.
 pub(crate) struct Context {
     client: Client,
+    /// Of the installation.
+    namespace: String,
     launcher: Launcher,
     report: Report,
     installation: Store<KubeVirt>,
@@ -73,6 +77,7 @@ pub async fn run(client: Client, options: Options, stop: impl Future<Output = ()
     let (store, following) = installation::follow(client.clone(), &namespace);
     let context = Arc::new(Context {
         client: client.clone(),
+        namespace: namespace.clone(),
         launcher,
         report: Report::new(client.clone(), &identity),
         installation: store.clone(),
@@ -100,5 +105,5 @@ pub async fn run(client: Client, options: Options, stop: impl Future<Output = ()
 
 /// Everything that the leader does.
 async fn reconcile(context: Arc<Context>) {
-    tokio::join!(vm::run(context.clone()), vmi::run(context));
+    tokio::join!(vm::run(context.clone()), vmi::run(context.clone()), setting::run(context));
 }

@@ -29,7 +29,7 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use crate::{Error, admission, installation, trust};
+use crate::{Error, admission, installation, setting, trust};
 
 /// A certificate is valid for a week and renewed in the middle of it.
 const VALID_FOR: Duration = Duration::from_hours(7 * 24);
@@ -70,16 +70,34 @@ impl Webhook {
             port: self.port,
             authority: authority.certificate().to_owned(),
         };
+        let judge = Judge { client: client.clone(), namespace: namespace.into(), installation: store };
         let mut connections = JoinSet::new();
         loop {
             let acceptor = acceptor(&authority, &subject)?;
-            let accepting = accept(&listener, &acceptor, &store, &mut connections);
+            let accepting = accept(&listener, &acceptor, &judge, &mut connections);
             let registered = async {
                 registration.apply(&client).await;
                 tokio::time::sleep(VALID_FOR / 2).await;
             };
             tokio::select! { () = accepting => {}, () = registered => {} }
         }
+    }
+}
+
+/// What answers are made of: the installation as it is known, and the rest of the cluster for who must look.
+#[derive(Clone)]
+struct Judge {
+    client: Client,
+    namespace: Arc<str>,
+    installation: Store<KubeVirt>,
+}
+
+impl Judge {
+    async fn review(&self, asked: &Value, mutating: bool) -> admission::Answer {
+        if admission::setting::concerns(asked) {
+            return setting::review(&self.client, &self.namespace, asked).await;
+        }
+        admission::review(asked, mutating, &installation::rules(&self.installation))
     }
 }
 
@@ -108,13 +126,13 @@ fn acceptor(authority: &Authority, subject: &Subject) -> Result<TlsAcceptor, Err
 async fn accept(
     listener: &TcpListener,
     acceptor: &TlsAcceptor,
-    store: &Store<KubeVirt>,
+    judge: &Judge,
     connections: &mut JoinSet<()>,
 ) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                connections.spawn(converse(stream, acceptor.clone(), store.clone()));
+                connections.spawn(converse(stream, acceptor.clone(), judge.clone()));
             }
             // Out of file descriptors, most likely: those that are open must end first.
             Err(error) => {
@@ -127,13 +145,13 @@ async fn accept(
     }
 }
 
-async fn converse(stream: TcpStream, acceptor: TlsAcceptor, store: Store<KubeVirt>) {
+async fn converse(stream: TcpStream, acceptor: TlsAcceptor, judge: Judge) {
     let stream = match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => return tracing::debug!(%error, "a TLS handshake with the webhooks failed"),
         Err(_) => return tracing::debug!("a TLS handshake with the webhooks took too long"),
     };
-    let service = service_fn(move |request| answer(request, store.clone()));
+    let service = service_fn(move |request| answer(request, judge.clone()));
     if let Err(error) =
         Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await
     {
@@ -141,10 +159,7 @@ async fn converse(stream: TcpStream, acceptor: TlsAcceptor, store: Store<KubeVir
     }
 }
 
-async fn answer(
-    request: Request<Incoming>,
-    store: Store<KubeVirt>,
-) -> Result<Response<Full<Bytes>>, Infallible> {
+async fn answer(request: Request<Incoming>, judge: Judge) -> Result<Response<Full<Bytes>>, Infallible> {
     let mutating = match (request.method(), request.uri().path()) {
         (&Method::POST, MUTATE) => true,
         (&Method::POST, VALIDATE) => false,
@@ -158,7 +173,7 @@ async fn answer(
         return Ok(plain(StatusCode::BAD_REQUEST, "this is not an AdmissionReview"));
     };
     let asked = &review["request"];
-    let answer = admission::review(asked, mutating, &installation::rules(&store)).into_review(asked);
+    let answer = judge.review(asked, mutating).await.into_review(asked);
     let mut response = Response::new(Full::from(answer.to_string()));
     let json = http::HeaderValue::from_static("application/json");
     response.headers_mut().insert(http::header::CONTENT_TYPE, json);

@@ -15,6 +15,13 @@ pub enum Answer {
     /// Allowed, with this spec in place of the one that was written.
     Fill(Value),
     Refuse(Vec<Cause>),
+    /// Refused for what is asked, not for what is written.
+    Deny {
+        code: u16,
+        /// Kubernetes' own word.
+        reason: &'static str,
+        message: String,
+    },
 }
 
 /// Judges the `request` of a review. `mutating`: it may still be filled in.
@@ -81,7 +88,8 @@ fn add_missing(written: &mut Value, filled: Value) {
 impl Answer {
     /// The `AdmissionReview` that is sent back.
     pub fn into_review(self, request: &Value) -> Value {
-        let mut response = json!({ "uid": request["uid"], "allowed": !matches!(self, Self::Refuse(_)) });
+        let mut response =
+            json!({ "uid": request["uid"], "allowed": matches!(self, Self::Allow | Self::Fill(_)) });
         match self {
             Self::Allow => {}
             Self::Fill(spec) => {
@@ -90,6 +98,10 @@ impl Answer {
                 response["patch"] = json!(STANDARD.encode(patch.to_string()));
             }
             Self::Refuse(causes) => response["status"] = refusal(&causes, request),
+            Self::Deny { code, reason, message } => {
+                response["status"] =
+                    json!({ "status": "Failure", "code": code, "reason": reason, "message": message });
+            }
         }
         json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response })
     }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use api::names::objects;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations, ServiceReference, ValidatingWebhook,
-    ValidatingWebhookConfiguration, WebhookClientConfig,
+    MatchCondition, MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations, ServiceReference,
+    ValidatingWebhook, ValidatingWebhookConfiguration, WebhookClientConfig,
 };
 use kube::api::{ObjectMeta, Patch, PatchParams};
 use kube::{Api, Client};
@@ -57,11 +57,21 @@ impl Registration {
             timeout_seconds: Some(TIMEOUT),
             ..ValidatingWebhook::default()
         };
+        let settings = ValidatingWebhook {
+            rules: Some(vec![settings_rule()]),
+            // No other setting is ours to judge, or to hold up.
+            match_conditions: Some(vec![MatchCondition {
+                name: "migration-network".into(),
+                expression: format!("request.name == '{}'", objects::MIGRATION_NETWORK_SETTING),
+            }]),
+            ..webhook(objects::SETTING_VALIDATOR, "settings")
+        };
         ValidatingWebhookConfiguration {
             metadata: metadata(objects::VALIDATING_WEBHOOKS),
             webhooks: Some(vec![
                 webhook(objects::MACHINE_VALIDATOR, "virtualmachines"),
                 webhook(objects::INSTANCE_VALIDATOR, "virtualmachineinstances"),
+                settings,
             ]),
         }
     }
@@ -108,6 +118,15 @@ fn rule(resource: &str, operations: &[&str]) -> RuleWithOperations {
         operations: Some(operations.iter().map(|operation| (*operation).to_owned()).collect()),
         resources: Some(vec![resource.to_owned()]),
         scope: Some("Namespaced".into()),
+    }
+}
+
+fn settings_rule() -> RuleWithOperations {
+    RuleWithOperations {
+        api_groups: Some(vec!["harvesterhci.io".into()]),
+        api_versions: Some(vec!["v1beta1".into()]),
+        scope: Some("Cluster".into()),
+        ..rule("settings", &["CREATE", "UPDATE", "DELETE"])
     }
 }
 
