@@ -61,6 +61,20 @@ pub async fn status<K: Object>(api: &Api<K>, object: &K) -> Result<K, Error> {
         .map_err(Error::api("writing the status of", describe(object)))
 }
 
+/// Writes the status of an object whose kind keeps it beside everything else, as Harvester's kinds do.
+pub async fn status_in_object<K: Object>(
+    api: &Api<K>,
+    object: &K,
+    status: &impl Serialize,
+) -> Result<(), Error> {
+    let version = json!({ "resourceVersion": object.resource_version() });
+    let patch = Patch::Merge(json!({ "metadata": version, "status": status }));
+    api.patch(&object.name_any(), &PatchParams::default(), &patch)
+        .await
+        .map_err(Error::api("writing the status of", describe(object)))?;
+    Ok(())
+}
+
 /// Deletes this very object. One that is gone, or that made room for another of its name, is deleted.
 pub async fn delete<K: Object>(api: &Api<K>, name: &str, uid: &str) -> Result<(), Error> {
     let exactly = Preconditions { uid: Some(uid.to_owned()), resource_version: None };

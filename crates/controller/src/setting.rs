@@ -173,7 +173,7 @@ async fn tell(
     if !condition::set(&mut status.conditions, &told.observed(), Timestamp::now()) {
         return Ok(());
     }
-    edit::status(settings, &next).await?;
+    edit::status_in_object(settings, setting, &next.status).await?;
     if !same_kind || warning {
         notes.push(Note { reason: told.reason.to_owned(), text: told.message.clone(), warning });
     }

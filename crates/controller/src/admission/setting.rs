@@ -29,9 +29,9 @@ const TOLD: usize = 3;
 
 /// Whether a request is about the setting.
 pub fn concerns(request: &Value) -> bool {
-    let named = request["name"].as_str().filter(|name| !name.is_empty());
-    let name = named.or_else(|| request["object"]["metadata"]["name"].as_str());
-    request["kind"]["kind"] == "Setting" && name == Some(MIGRATION_NETWORK_SETTING)
+    let deleted = request["operation"] == "DELETE";
+    let name = &request[if deleted { "oldObject" } else { "object" }]["metadata"]["name"];
+    request["kind"]["kind"] == "Setting" && *name == MIGRATION_NETWORK_SETTING
 }
 
 /// The answer that needs no look at the cluster.

@@ -103,7 +103,7 @@ where
 {
     match api.list(&ListParams::default()).await {
         Ok(list) => Ok(list.items),
-        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(Vec::new()),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
         Err(source) => Err(Error::api("listing", K::plural(&()).into_owned())(source)),
     }
 }

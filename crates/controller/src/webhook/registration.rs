@@ -62,7 +62,11 @@ impl Registration {
             // No other setting is ours to judge, or to hold up.
             match_conditions: Some(vec![MatchCondition {
                 name: "migration-network".into(),
-                expression: format!("request.name == '{}'", objects::MIGRATION_NETWORK_SETTING),
+                expression: format!(
+                    "request.operation == 'DELETE' ? oldObject.metadata.name == '{0}' \
+                     : has(object.metadata.name) && object.metadata.name == '{0}'",
+                    objects::MIGRATION_NETWORK_SETTING
+                ),
             }]),
             ..webhook(objects::SETTING_VALIDATOR, "settings")
         };

@@ -10,4 +10,5 @@ mod election;
 mod instances;
 mod machines;
 mod restarts;
+mod setting;
 mod support;

@@ -365,7 +365,17 @@ pub fn options(identity: &str) -> Options {
 fn definitions_needed() -> &'static [CustomResourceDefinition] {
     static NEEDED: OnceLock<Vec<CustomResourceDefinition>> = OnceLock::new();
     NEEDED.get_or_init(|| {
-        let needed = ["KubeVirt", "VirtualMachine", "VirtualMachineInstance"];
+        let needed = [
+            "KubeVirt",
+            "VirtualMachine",
+            "VirtualMachineInstance",
+            "VirtualMachineInstanceMigration",
+            "NetworkAttachmentDefinition",
+            "Setting",
+            "ClusterNetwork",
+            "VlanConfig",
+            "VlanStatus",
+        ];
         api::crds().into_iter().filter(|crd| needed.contains(&crd.spec.names.kind.as_str())).collect()
     })
 }

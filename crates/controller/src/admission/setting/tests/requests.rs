@@ -33,12 +33,16 @@ fn fields(answer: Answer) -> Vec<String> {
 
 #[test]
 fn only_this_setting_is_judged() {
-    assert!(concerns(&request("CREATE", json!(null), json!({}))));
-    assert!(concerns(
-        &json!({ "kind": { "kind": "Setting" }, "object": { "metadata": { "name": "vm-migration-network" } } })
-    ));
-    assert!(!concerns(&json!({ "kind": { "kind": "Setting" }, "name": "storage-network" })));
-    assert!(!concerns(&json!({ "kind": { "kind": "VirtualMachine" }, "name": "vm-migration-network" })));
+    let named = |kind: &str, name: &str| {
+        let object = json!({ "metadata": { "name": name } });
+        json!({ "kind": { "kind": kind }, "operation": "UPDATE", "oldObject": object, "object": object })
+    };
+    assert!(concerns(&named("Setting", "vm-migration-network")));
+    assert!(!concerns(&named("Setting", "storage-network")));
+    assert!(!concerns(&named("VirtualMachine", "vm-migration-network")));
+    let ours = json!({ "metadata": { "name": "vm-migration-network" } });
+    assert!(concerns(&request("CREATE", json!(null), ours.clone())));
+    assert!(concerns(&request("DELETE", ours, json!(null))));
 }
 
 #[test]
