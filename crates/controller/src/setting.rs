@@ -38,7 +38,7 @@ use phase::{Phase, Told};
 
 /// How long until the first and at most until any next attempt.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 
 /// What one reconciliation shares with the next: how often it has failed in a row, and nothing else.
 struct Work {
@@ -88,6 +88,7 @@ fn setting() -> ObjectRef<Setting> {
     ObjectRef::new(objects::MIGRATION_NETWORK_SETTING)
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "the shape that a controller calls")]
 fn retry(_: Arc<Setting>, error: &Error, work: Arc<Work>) -> controller::Action {
     if error.is_conflict() {
         return controller::Action::requeue(error.retry_after());

@@ -33,7 +33,7 @@ use crate::admission::setting::{Cluster, MigrationNetwork, read, rules};
 /// When to look again at what no watch tells of: cluster networks, nodes, migrations.
 const WAITING: Duration = Duration::from_secs(5);
 /// And when all is well.
-const RESTING: Duration = Duration::from_secs(60);
+const RESTING: Duration = Duration::from_mins(1);
 
 /// Everything that a decision is made of.
 #[derive(Clone, Copy)]
@@ -255,7 +255,7 @@ fn networks(pod: &Pod, namespace: &str) -> BTreeSet<String> {
 
 /// On how many of the nodes that need it a ready handler has the network, and how many those are.
 fn arrived(situation: &Situation<'_>, name: &str) -> (usize, usize) {
-    let hosts: BTreeSet<String> = situation.cluster.hosts().map(|node| node.name_any()).collect();
+    let hosts: BTreeSet<String> = situation.cluster.hosts().map(kube::ResourceExt::name_any).collect();
     let ready = |pod: &&Pod| {
         let status = pod.status.as_ref();
         let mut conditions = status.iter().flat_map(|status| status.conditions.iter().flatten());

@@ -6,7 +6,7 @@
 use addressing::headroom::{Demand, Share};
 use addressing::overlap::NamedNetwork;
 use addressing::{AddressSet, Interval, Network, Pool, PoolSettings};
-use api::condition::{self, ConditionEntry as _};
+use api::condition::{self, ConditionEntry};
 use api::harvester::Setting;
 use api::names::{annotations, conditions, objects};
 use kube::ResourceExt as _;
@@ -36,7 +36,7 @@ fn judge_cluster_network(network: &MigrationNetwork, cluster: &Cluster, root: &s
     let name = network.cluster_network.as_str();
     let field = format!("{root}.clusterNetwork");
     let Some(found) = cluster.cluster_network(name) else {
-        let known: Vec<String> = cluster.cluster_networks.iter().map(|network| network.name_any()).collect();
+        let known: Vec<String> = cluster.cluster_networks.iter().map(kube::ResourceExt::name_any).collect();
         let choice =
             if known.is_empty() { String::new() } else { format!("choose one of {}, or ", list(&known)) };
         causes.push(
@@ -53,7 +53,8 @@ fn judge_cluster_network(network: &MigrationNetwork, cluster: &Cluster, root: &s
     }
     let of_network = found.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     if condition::is_false(of_network, conditions::HARVESTER_READY) {
-        let why = condition::find(of_network, conditions::HARVESTER_READY).map(|ready| ready.message());
+        let why =
+            condition::find(of_network, conditions::HARVESTER_READY).map(condition::ConditionEntry::message);
         let why = because(why.unwrap_or_default());
         causes.invalid(
             &field,

@@ -226,7 +226,7 @@ impl World {
 
     pub async fn definitions(&self) -> Vec<String> {
         let list = self.definitions.list(&ListParams::default()).await.unwrap();
-        list.iter().map(|definition| definition.name_any()).collect()
+        list.iter().map(kube::ResourceExt::name_any).collect()
     }
 
     /// There is this definition and no other.

@@ -30,7 +30,7 @@ pub(super) const ROWS: [Row; 46] = [
     unfit(
         PLAIN,
         |cluster| {
-            cluster.cluster_networks[1].status = object(json!({ "conditions": ready("False", "no uplink") }))
+            cluster.cluster_networks[1].status = object(json!({ "conditions": ready("False", "no uplink") }));
         },
         &[(
             "value.clusterNetwork",
@@ -41,7 +41,7 @@ pub(super) const ROWS: [Row; 46] = [
         PLAIN,
         |cluster| {
             cluster.cluster_networks[1].status =
-                object(json!({ "conditions": [{ "type": "ready", "status": "False" }] }))
+                object(json!({ "conditions": [{ "type": "ready", "status": "False" }] }));
         },
         &[(
             "value.clusterNetwork",
@@ -104,7 +104,7 @@ pub(super) const ROWS: [Row; 46] = [
         PLAIN,
         |cluster| {
             cluster.nodes[3].metadata.labels =
-                Some([("node-role.harvesterhci.io/witness".to_owned(), "false".to_owned())].into())
+                Some([("node-role.harvesterhci.io/witness".to_owned(), "false".to_owned())].into());
         },
         &[(
             "value.clusterNetwork",
@@ -252,7 +252,7 @@ pub(super) const ROWS: [Row; 46] = [
     unfit(
         PLAIN,
         |cluster| {
-            cluster.other_settings.push(setting("storage-network", r#"{"clusterNetwork":"mig","vlan":200,"range":"10.1.0.0/25","exclude":["10.1.0.64/26"],"exclusiveVlan":true}"#))
+            cluster.other_settings.push(setting("storage-network", r#"{"clusterNetwork":"mig","vlan":200,"range":"10.1.0.0/25","exclude":["10.1.0.64/26"],"exclusiveVlan":true}"#));
         },
         &[(
             "value.range",
@@ -262,12 +262,12 @@ pub(super) const ROWS: [Row; 46] = [
     fit(PLAIN, |cluster| {
         cluster
             .other_settings
-            .push(setting("storage-network", r#"{"clusterNetwork":"mig","vlan":201,"range":"10.1.0.0/24"}"#))
+            .push(setting("storage-network", r#"{"clusterNetwork":"mig","vlan":201,"range":"10.1.0.0/24"}"#));
     }),
     fit(PLAIN, |cluster| {
         cluster
             .other_settings
-            .push(setting("storage-network", r#"{"clusterNetwork":"nic","vlan":200,"range":"10.1.0.0/24"}"#))
+            .push(setting("storage-network", r#"{"clusterNetwork":"nic","vlan":200,"range":"10.1.0.0/24"}"#));
     }),
     fit(
         r#"{"clusterNetwork":"mig","vlan":200,"range":"10.1.0.0/24","exclude":["10.1.0.0/25"]}"#,
@@ -281,7 +281,7 @@ pub(super) const ROWS: [Row; 46] = [
     unfit(
         r#"{"clusterNetwork":"mig","vlan":0,"range":"10.1.0.0/24"}"#,
         |cluster| {
-            cluster.other_settings.push(setting("rwx-network", r#"{"share-storage-network":false,"network":{"clusterNetwork":"mig","vlan":1,"range":"10.1.0.240/28"}}"#))
+            cluster.other_settings.push(setting("rwx-network", r#"{"share-storage-network":false,"network":{"clusterNetwork":"mig","vlan":1,"range":"10.1.0.240/28"}}"#));
         },
         &[(
             "value.range",
@@ -289,13 +289,13 @@ pub(super) const ROWS: [Row; 46] = [
         )],
     ),
     fit(PLAIN, |cluster| {
-        cluster.other_settings.push(setting("rwx-network", r#"{"share-storage-network":true,"network":{"clusterNetwork":"mig","vlan":200,"range":"10.1.0.0/24"}}"#))
+        cluster.other_settings.push(setting("rwx-network", r#"{"share-storage-network":true,"network":{"clusterNetwork":"mig","vlan":200,"range":"10.1.0.0/24"}}"#));
     }),
     fit(PLAIN, |cluster| {
         cluster.other_settings.extend([
             setting("rwx-network", r#"{"share-storage-network":false}"#),
             setting("storage-network", ""),
-        ])
+        ]);
     }),
     unfit(
         PLAIN,

@@ -10,10 +10,12 @@ use crate::admission::setting::{concerns, is_under_way, judge, settled};
 const GOOD: &str = r#"{"clusterNetwork":"mig","range":"10.1.0.0/24"}"#;
 const BAD: &str = r#"{"clusterNetwork":"mig","range":"10.1.0.0/31"}"#;
 
+#[expect(clippy::needless_pass_by_value, reason = "rows read better without references")]
 fn request(operation: &str, old: Value, new: Value) -> Value {
     json!({ "kind": { "kind": "Setting" }, "operation": operation, "name": "vm-migration-network", "oldObject": old, "object": new })
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "rows read better without references")]
 fn migration(status: Value) -> VirtualMachineInstanceMigration {
     object(
         json!({ "metadata": { "name": "move", "namespace": "shop" }, "spec": { "vmiName": "wren" }, "status": status }),
