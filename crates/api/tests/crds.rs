@@ -319,7 +319,7 @@ fn names_and_columns_are_those_of_the_originals() {
             "network-attachment-definitions.k8s.cni.cncf.io",
             "v1 Namespaced NetworkAttachmentDefinition [net-attach-def] []",
         ),
-        ("settings.harvesterhci.io", "v1beta1 Cluster Setting [] [VALUE]"),
+        ("settings.harvesterhci.io", "v1beta1 Cluster Setting [] [VALUE CONFIGURED]"),
         ("userdefinednetworks.k8s.ovn.org", "v1 Namespaced UserDefinedNetwork [udn] [] status"),
         (
             "virtualmachineinstancemigrations.kubevirt.io",

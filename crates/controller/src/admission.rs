@@ -15,6 +15,7 @@ pub mod migration;
 mod networks;
 mod policy;
 mod review;
+pub mod setting;
 mod unknown;
 
 use std::collections::BTreeMap;

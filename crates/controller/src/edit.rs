@@ -52,9 +52,15 @@ pub async fn labels<K: Object>(
     metadata(api, object, json!({ "labels": labels })).await
 }
 
-/// Sets an annotation; the object as it is then.
-pub async fn annotation<K: Object>(api: &Api<K>, object: &K, name: &str, value: &str) -> Result<K, Error> {
-    metadata(api, object, json!({ "annotations": { name: value } })).await
+/// Sets annotations, or removes those without a value; the object as it is then.
+pub async fn annotate<K: Object>(
+    api: &Api<K>,
+    object: &K,
+    annotations: &[(&str, Option<&str>)],
+) -> Result<K, Error> {
+    let changes: serde_json::Map<_, _> =
+        annotations.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
+    metadata(api, object, json!({ "annotations": changes })).await
 }
 
 async fn metadata<K: Object>(api: &Api<K>, object: &K, mut change: serde_json::Value) -> Result<K, Error> {
@@ -70,6 +76,20 @@ pub async fn status<K: Object>(api: &Api<K>, object: &K) -> Result<K, Error> {
     api.replace_status(&object.name_any(), &PostParams::default(), object)
         .await
         .map_err(Error::api("writing the status of", describe(object)))
+}
+
+/// Writes the status of an object whose kind keeps it beside everything else, as Harvester's kinds do.
+pub async fn status_in_object<K: Object>(
+    api: &Api<K>,
+    object: &K,
+    status: &impl Serialize,
+) -> Result<(), Error> {
+    let version = json!({ "resourceVersion": object.resource_version() });
+    let patch = Patch::Merge(json!({ "metadata": version, "status": status }));
+    api.patch(&object.name_any(), &PatchParams::default(), &patch)
+        .await
+        .map_err(Error::api("writing the status of", describe(object)))?;
+    Ok(())
 }
 
 /// Deletes this very object. One that is gone, or that made room for another of its name, is deleted.

@@ -8,6 +8,7 @@
 //!  │    │      │   │ vmim: migration ──► target pod              │
 //!  │ admission │   │ operator: KubeVirt ──rolls──► virt-handler  │
 //!  └───────────┘   │ signer: certificates of handlers            │
+//!                  │ setting ──► the migration network           │
 //!                  └────────────────────────────────────────────┘
 //!                       each: look ─► decide ─► act ─► report
 //! ```
@@ -26,6 +27,7 @@ pub mod mac;
 pub mod operator;
 pub mod pod;
 mod report;
+pub mod setting;
 pub mod signer;
 mod trust;
 pub mod vm;
@@ -116,6 +118,7 @@ async fn reconcile(context: Arc<Context>) {
         vmim::run(context.clone()),
         evacuation::run(context.clone()),
         Box::pin(signer::run(context.clone())),
-        Box::pin(operator::run(context)),
+        Box::pin(operator::run(context.clone())),
+        Box::pin(setting::run(context)),
     );
 }

@@ -30,7 +30,7 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use crate::{Error, admission, installation, operator, trust};
+use crate::{Error, admission, installation, operator, setting, trust};
 
 /// A certificate is valid for a week and renewed in the middle of it.
 const VALID_FOR: Duration = Duration::from_hours(7 * 24);
@@ -96,6 +96,9 @@ struct Judge {
 
 impl Judge {
     async fn review(&self, asked: &Value, mutating: bool) -> Result<admission::Answer, Error> {
+        if admission::setting::concerns(asked) {
+            return Ok(setting::review(&self.client, &self.namespace, asked).await);
+        }
         if let Some(answer) = operator::admission::review(&self.client, asked, &self.namespace).await {
             return Ok(answer);
         }

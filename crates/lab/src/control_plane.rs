@@ -17,9 +17,9 @@ use workloads::PodNetwork;
 
 use crate::services::Services;
 use crate::topology::{NODE_PREFIX, NODE_PREFIX_IPV6};
-use crate::{Error, Lab, access, pod_network};
+use crate::{Error, Lab, access, cluster_networks, pod_network};
 
-const MANAGER: &str = "godwit-lab";
+pub(crate) const MANAGER: &str = "godwit-lab";
 /// What routes on the fabric have: no pod is on it, so the size of its packets does not matter.
 const NO_MTU: u32 = 0;
 
@@ -69,6 +69,7 @@ pub async fn run(directory: &Path, name: &str, stop: impl Future<Output = ()>) -
             outcome = controllers => outcome.map_err(Error::from),
             outcome = pod_network::run(client.clone(), None, NO_MTU) => outcome,
             () = services.follow(client.clone()) => Ok(()),
+            outcome = cluster_networks::publish(client.clone(), &topology, cluster) => outcome,
             () = stop => Ok(()),
         };
         drop(end);

@@ -16,6 +16,7 @@
 
 mod access;
 mod agent;
+mod cluster_networks;
 mod control_plane;
 mod error;
 mod fabric;

@@ -161,6 +161,11 @@ impl Network {
     }
 }
 
+/// Label of the nodes that a cluster network reaches.
+pub(crate) fn cluster_network_label(network: &str) -> String {
+    format!("network.harvesterhci.io/{network}")
+}
+
 impl Node {
     /// The node's address on the management network.
     pub fn address(&self) -> Option<IpAddr> {

@@ -21,7 +21,12 @@ use crate::condition::HarvesterCondition;
     status = "SettingStatus",
     derive = "PartialEq",
     doc = "A setting of the cluster.",
-    printcolumn(name = "VALUE", type_ = "string", json_path = ".value")
+    printcolumn(name = "VALUE", type_ = "string", json_path = ".value"),
+    printcolumn(
+        name = "CONFIGURED",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type=='configured')].reason"
+    )
 )]
 pub struct SettingBody {
     /// What was set; empty: the default.
@@ -61,16 +66,16 @@ pub struct MigrationNetworkValue {
     /// Cluster network that carries it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub cluster_network: String,
-    /// VLAN; 0 and 1: untagged.
+    /// VLAN, 2 to 4094; 0 and 1: untagged. Wider than a VLAN is, so that admission can say what is wrong with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub vlan: Option<u16>,
-    /// Addresses, IPv4.
+    pub vlan: Option<i64>,
+    /// Addresses, of either family.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub range: String,
     /// Parts of the range that are not given.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exclude: Vec<String>,
-    /// Addresses, IPv6.
+    /// More addresses, IPv6: then everybody gets one of each.
     #[serde(rename = "rangeV6", default, skip_serializing_if = "Option::is_none")]
     pub range_v6: Option<String>,
     /// First IPv6 address that is given.
@@ -102,6 +107,8 @@ impl MigrationNetworkValue {
         if value.trim().is_empty() {
             return Ok(None);
         }
+        // A struct is read from a list as well; a network without the names of its fields is a mistake.
+        serde_json::from_str::<serde_json::Map<_, _>>(value)?;
         Ok(Some(serde_json::from_str(value)?))
     }
 }
@@ -124,9 +131,10 @@ mod tests {
     fn what_is_refused_says_why() {
         for (text, why) in [
             (r#"{"excludes":[]}"#, "unknown field `excludes`"),
-            (r#"{"vlan":-1}"#, "invalid value: integer `-1`"),
-            (r#"{"vlan":70000}"#, "invalid value: integer `70000`"),
-            ("\"10.0.0.0/24\"", "expected struct MigrationNetworkValue"),
+            (r#"{"vlan":"200"}"#, "invalid type: string \"200\""),
+            (r#"{"vlan":1,"vlan":2}"#, "duplicate field `vlan`"),
+            ("\"10.0.0.0/24\"", "expected a map"),
+            (r#"["mig",200,"10.0.0.0/24"]"#, "expected a map"),
         ] {
             let error = MigrationNetworkValue::parse(text).unwrap_err();
             let cause = std::error::Error::source(&error).unwrap().to_string();

@@ -79,3 +79,9 @@ pub const MIGRATION_NETWORK: &str = "vm-migration-network.settings.harvesterhci.
 pub const MATCHED_NODES: &str = "network.harvesterhci.io/matched-nodes";
 /// MTU of the uplinks of a cluster network. Written by Harvester, or by the lab in its place; read by the controller.
 pub const UPLINK_MTU: &str = "network.harvesterhci.io/uplink-mtu";
+/// NIC of every node that is on a cluster network without a bridge of Harvester's, on the `ClusterNetwork`: pods get a macvlan of
+/// it, and VLANs cannot be chosen. Written by whoever wires the nodes, such as the lab; read by the controller. Godwit's own.
+pub const UPLINK: &str = "godwit.dev/uplink";
+/// Bridge of every node that holds the NIC of a cluster network, on the `ClusterNetwork`; absent: `<cluster network>-br`. Written
+/// and read as above. Godwit's own.
+pub const BRIDGE: &str = "godwit.dev/bridge";

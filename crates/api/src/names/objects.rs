@@ -39,6 +39,12 @@ pub const SHARED_NETWORK: &str = "shared";
 
 /// Setting: the migration network. Made by users; read by the controller.
 pub const MIGRATION_NETWORK_SETTING: &str = "vm-migration-network";
+/// Setting: the storage network, whose addresses the migration network must leave alone. Harvester's; read by the controller.
+pub const STORAGE_NETWORK_SETTING: &str = "storage-network";
+/// Setting: the network of shared volumes, likewise. Harvester's; read by the controller.
+pub const RWX_NETWORK_SETTING: &str = "rwx-network";
+/// Field manager of what the setting of the migration network leads to. Written by the controller; read by the API server.
+pub const MIGRATION_NETWORK_MANAGER: &str = "virt-controller-migration-network";
 /// Beginning of the name of the migration network's definition. Written by the controller.
 pub const MIGRATION_NETWORK_DEFINITION_PREFIX: &str = "vm-migration-network-";
 /// Cluster network of the nodes' own addresses. Harvester's; read by the controller.
@@ -73,3 +79,5 @@ pub const MIGRATION_MUTATOR: &str = "migrations-mutator.kubevirt.io";
 pub const POLICY_VALIDATOR: &str = "migration-policy-validator.kubevirt.io";
 /// Webhook that turns evictions into moves. Made by the controller; read by users.
 pub const EVICTION_WEBHOOK: &str = "virt-launcher-eviction-interceptor.kubevirt.io";
+/// Webhook that refuses values of the setting of the migration network. Made by the controller; read by users.
+pub const SETTING_VALIDATOR: &str = "settings-validator.kubevirt.io";

@@ -125,3 +125,13 @@ pub const CREATE_DEFINITION_ERROR: &str = "CreateNadError";
 pub const UPDATE_KUBEVIRT_ERROR: &str = "UpdateKubeVirtError";
 /// `configured`: the old definition cannot be removed.
 pub const REMOVE_OLD_DEFINITION_ERROR: &str = "RemoveOldNadError";
+/// `configured`: the value says what cannot be, whatever the cluster.
+pub const INVALID_VALUE: &str = "InvalidValue";
+/// `configured`: the value does not fit the cluster, or it could not be looked at; nothing was changed.
+pub const VALIDATING: &str = "Validating";
+/// `configured`: the definition and the `KubeVirt` object are being written.
+pub const APPLYING: &str = "Applying";
+/// `configured`: handlers are there, and have not yet shown that they reach each other.
+pub const VERIFYING: &str = "Verifying";
+/// `configured`: in effect. The only one with which it is true.
+pub const SETTING_READY: &str = "Ready";

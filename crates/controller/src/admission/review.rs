@@ -17,8 +17,13 @@ pub enum Answer {
     /// Allowed, with these operations of a JSON patch done to it.
     Change(Vec<Value>),
     Refuse(Vec<Cause>),
-    /// Refused for now; asking again may help.
-    Later(String),
+    /// Refused for what is asked, not for what is written.
+    Deny {
+        code: u16,
+        /// Kubernetes' own word.
+        reason: &'static str,
+        message: String,
+    },
 }
 
 /// Judges the `request` of a review. `mutating`: it may still be filled in.
@@ -86,9 +91,14 @@ fn add_missing(written: &mut Value, filled: Value) {
 }
 
 impl Answer {
+    /// Refused for now; asking again may help.
+    pub fn later(message: String) -> Self {
+        Self::Deny { code: 429, reason: "TooManyRequests", message }
+    }
+
     /// The `AdmissionReview` that is sent back.
     pub fn into_review(self, request: &Value) -> Value {
-        let allowed = !matches!(self, Self::Refuse(_) | Self::Later(_));
+        let allowed = !matches!(self, Self::Refuse(_) | Self::Deny { .. });
         let mut response = json!({ "uid": request["uid"], "allowed": allowed });
         let mut change = |operations: Value| {
             response["patchType"] = json!("JSONPatch");
@@ -99,10 +109,9 @@ impl Answer {
             Self::Fill(spec) => change(json!([{ "op": "add", "path": "/spec", "value": spec }])),
             Self::Change(operations) => change(json!(operations)),
             Self::Refuse(causes) => response["status"] = refusal(&causes, request),
-            Self::Later(message) => {
-                response["status"] = json!({
-                    "status": "Failure", "code": 429, "reason": "TooManyRequests", "message": message,
-                });
+            Self::Deny { code, reason, message } => {
+                response["status"] =
+                    json!({ "status": "Failure", "code": code, "reason": reason, "message": message });
             }
         }
         json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response })

@@ -193,7 +193,7 @@ async fn mark_target(migration: &Migration, around: &Surroundings, pods: &Api<Po
     let seen = around.record(migration).and_then(|state| state.target_node_domain_ready_timestamp.as_ref());
     if let (Some(target), Some(seen)) = (around.target(migration), seen) {
         let name = annotations::MIGRATION_TARGET_READY_TIMESTAMP;
-        edit::annotation(pods, target, name, &seen.0.to_string()).await?;
+        edit::annotate(pods, target, &[(name, Some(&seen.0.to_string()))]).await?;
     }
     Ok(())
 }

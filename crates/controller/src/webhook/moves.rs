@@ -69,13 +69,13 @@ async fn evict(client: &Client, asked: &Value, store: &Store<KubeVirt>) -> Resul
     let default = installation::rules(store).defaults.eviction_strategy;
     match eviction::judge(&pod, &vmi, default) {
         Verdict::Allow => Ok(Answer::Allow),
-        Verdict::Deny(message) => Ok(Answer::Later(message)),
+        Verdict::Deny(message) => Ok(Answer::later(message)),
         Verdict::Evacuate { node, message } => {
             if asked["dryRun"] != true {
                 let rebalances = asked["object"]["metadata"]["annotations"][REQUESTED_BY] == DESCHEDULER;
                 mark(client, &vmi, &node, rebalances).await?;
             }
-            Ok(Answer::Later(message))
+            Ok(Answer::later(message))
         }
     }
 }

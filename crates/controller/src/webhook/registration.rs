@@ -74,6 +74,23 @@ impl Registration {
         };
         let machines = |resource| rule("kubevirt.io", resource, &["CREATE", "UPDATE"]);
         let migrations = rule("kubevirt.io", "virtualmachineinstancemigrations", &["CREATE"]);
+        let settings = RuleWithOperations {
+            api_versions: Some(vec!["v1beta1".into()]),
+            scope: Some("Cluster".into()),
+            ..rule("harvesterhci.io", "settings", &["CREATE", "UPDATE", "DELETE"])
+        };
+        let settings = ValidatingWebhook {
+            // No other setting is ours to judge, or to hold up.
+            match_conditions: Some(vec![MatchCondition {
+                name: "migration-network".into(),
+                expression: format!(
+                    "request.operation == 'DELETE' ? oldObject.metadata.name == '{0}' \
+                     : has(object.metadata.name) && object.metadata.name == '{0}'",
+                    objects::MIGRATION_NETWORK_SETTING
+                ),
+            }]),
+            ..webhook(objects::SETTING_VALIDATOR, settings)
+        };
         ValidatingWebhookConfiguration {
             metadata: metadata(objects::VALIDATING_WEBHOOKS),
             webhooks: Some(vec![
@@ -83,6 +100,7 @@ impl Registration {
                 webhook(objects::MIGRATION_VALIDATOR, migrations),
                 webhook(objects::POLICY_VALIDATOR, policies),
                 eviction,
+                settings,
             ]),
         }
     }

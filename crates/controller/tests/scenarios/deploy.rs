@@ -154,6 +154,7 @@ async fn rights_used() -> BTreeSet<Right> {
     cluster.delete_instance("robin").await;
     cluster.pod_ends_when_told(&deleted).await;
     cluster.instance_gone(&deleted).await;
+    crate::setting::whole_life(&cluster).await;
     eventually("the lease to be renewed, and an event written", async || {
         let used = used.lock().unwrap();
         let renewed = used.iter().any(|right| right.resource == "leases" && right.verb == "update");
@@ -179,6 +180,7 @@ async fn the_controller_has_every_right_that_it_uses_and_none_that_it_does_not()
     let unseen = |resource: &str, verb: &str| {
         matches!((resource, verb), ("pods", "get") | ("events", "patch"))
             || resource.ends_with("webhookconfigurations") && verb == "create"
+            || (resource, verb) == ("network-attachment-definitions", "create")
     };
     for rule in everywhere.iter().chain(&own) {
         for resource in rule.resources.iter().flatten() {

@@ -14,4 +14,5 @@ mod migrations;
 mod moves;
 mod queue;
 mod restarts;
+mod setting;
 mod support;

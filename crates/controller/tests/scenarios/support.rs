@@ -372,6 +372,10 @@ fn definitions_needed() -> &'static [CustomResourceDefinition] {
             "VirtualMachineInstanceMigration",
             "MigrationPolicy",
             "NetworkAttachmentDefinition",
+            "Setting",
+            "ClusterNetwork",
+            "VlanConfig",
+            "VlanStatus",
         ];
         api::crds().into_iter().filter(|crd| needed.contains(&crd.spec.names.kind.as_str())).collect()
     })

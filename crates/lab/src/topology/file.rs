@@ -11,7 +11,7 @@ use serde_saphyr::Spanned;
 
 use super::{
     API_PORT, Cluster, MANAGEMENT, NODE_PREFIX, NODE_PREFIX_IPV6, Network, Nic, Node, Rate, Refusal, Taint,
-    Topology, check_label, check_unique, mac, refuse,
+    Topology, check_label, check_unique, cluster_network_label, mac, refuse,
 };
 
 /// Names of nodes become host names and parts of names of objects.
@@ -418,6 +418,10 @@ impl NetworkEntry {
                         return refuse(self.cidr.as_ref().unwrap_or(&self.name), rule);
                     };
                     own = Some(IpNet::V4(Ipv4Net::new_assert(host, cidr.prefix_len())));
+                }
+                if !management {
+                    // As Harvester marks the nodes that a cluster network reaches.
+                    node.labels.insert(cluster_network_label(&self.name.value), "true".to_owned());
                 }
                 node.nics.push(Nic {
                     name: self.nic.value.clone(),

@@ -44,6 +44,8 @@ networks:
     assert_eq!(big.taints[1].value, None);
     assert_eq!(big.nics[1].bridge.as_deref(), Some("br-fast"));
     assert_eq!(lab.node("west-3").unwrap().1.nics.len(), 1);
+    assert_eq!(big.labels["network.harvesterhci.io/fast"], "true");
+    assert!(!lab.node("west-3").unwrap().1.labels.contains_key("network.harvesterhci.io/fast"));
     assert_eq!(lab.node("west-2").unwrap().1.nics[1].network, "other");
     let rates: Vec<_> = lab.networks.iter().map(|network| network.rate).collect();
     assert_eq!(rates[0], Some(Rate { bits_per_second: 200_000_000, htb: false }));

@@ -3,6 +3,7 @@
 
 mod attachments;
 mod chaos;
+mod cluster_networks;
 mod commands;
 mod drain;
 mod join;

@@ -1,0 +1,16 @@
+//! The value of the migration network's setting: what is accepted has one normal spelling, which is the same network.
+#![no_main]
+
+use controller::admission::setting::{Cluster, read, rules};
+
+libfuzzer_sys::fuzz_target!(|text: &str| {
+    let Ok(Some(network)) = read(text, "value") else { return };
+    let normal = network.text();
+    let Ok(Some(again)) = read(&normal, "value") else { panic!("{text} is accepted, {normal} is not") };
+    assert_eq!(again.text(), normal);
+    assert_eq!(again.hash(), network.hash());
+    assert_eq!(again.ranges(), network.ranges());
+    assert_eq!(again.allocatable(), network.allocatable());
+    assert!(!network.allocatable().is_empty(), "a network that is accepted has an address to give");
+    let _ = rules::judge(&network, &Cluster::default(), "value");
+});
