@@ -2,6 +2,7 @@
 //!
 //! Invariant: the terminal is given back as it was, whatever ends the conversation.
 
+use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use kube::api::{AttachParams, AttachedProcess};
 use kube::{Api, Client};
+use tokio::fs::File;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -156,7 +158,7 @@ fn verdict(status: Option<&Status>, said: &str, vm: &str) -> anyhow::Result<Exit
 
 /// Sends what is typed until the key that leaves. Input that ends is not that key: there may be more to see.
 async fn type_into(to: &mut (impl AsyncWrite + Unpin)) -> std::io::Result<()> {
-    let (mut stdin, mut buffer) = (tokio::io::stdin(), vec![0; 4096]);
+    let (mut stdin, mut buffer) = (file(std::io::stdin())?, vec![0; 4096]);
     loop {
         let count = stdin.read(&mut buffer).await?;
         if count == 0 {
@@ -171,8 +173,13 @@ async fn type_into(to: &mut (impl AsyncWrite + Unpin)) -> std::io::Result<()> {
     }
 }
 
+/// Standard input or output as it is, without a buffer that waits for the end of a line.
+fn file(stream: impl AsFd) -> std::io::Result<File> {
+    Ok(File::from_std(stream.as_fd().try_clone_to_owned()?.into()))
+}
+
 async fn show(mut from: impl AsyncRead + Unpin) -> std::io::Result<()> {
-    let (mut stdout, mut buffer) = (tokio::io::stdout(), vec![0; 4096]);
+    let (mut stdout, mut buffer) = (file(std::io::stdout())?, vec![0; 4096]);
     loop {
         match from.read(&mut buffer).await? {
             0 => return Ok(()),

@@ -26,8 +26,9 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::server::create_response_with_body;
-use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
-use tokio_tungstenite::tungstenite::{self, Message};
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
+use tokio_tungstenite::tungstenite::{self, Message, Utf8Bytes};
 
 use super::channels::{self, Outcome, STDERR, STDOUT, Said, VERSIONS};
 use super::{Body, text};
@@ -165,7 +166,9 @@ async fn speak(
     drop(outcome);
     let last = ended.unwrap_or(Outcome::Success).message();
     to.feed(Message::Binary(last)).await?;
-    to.send(Message::Close(None)).await
+    // Clients take any other code, and none, for a failure.
+    let normal = CloseFrame { code: CloseCode::Normal, reason: Utf8Bytes::default() };
+    to.send(Message::Close(Some(normal))).await
 }
 
 /// What comes next of a stream. A stream that ends is none from then on.
