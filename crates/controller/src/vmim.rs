@@ -23,7 +23,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::{Controller, controller, watcher};
 use kube::{Api, ResourceExt as _};
-use migration::{Outcome, Wait, texts};
+use migration::{Outcome, Target, Wait, texts};
 use tokio::sync::Mutex;
 
 use crate::error::Error;
@@ -110,7 +110,13 @@ async fn bring_about(
         matches!(phase(migration), None | Some(MigrationPhase::Pending | MigrationPhase::Scheduled));
     let _turn = if takes_a_turn { Some(moves.turn.lock().await) } else { None };
     let mut surroundings = Surroundings::of(&current, context, takes_a_turn).await?;
-    let decision = migration::decide(&surroundings.facts(&current), Timestamp::now());
+    let facts = surroundings.facts(&current);
+    if matches!(facts.target, Target::Waiting { unschedulable: Some(_) }) {
+        let vmi = format!("{}/{}", current.namespace().unwrap_or_default(), current.spec.vmi_name);
+        let text = format!("Migration target pod for VMI [{vmi}] is currently unschedulable.");
+        notes.push(Note::failed(events::TARGET_POD_UNSCHEDULABLE, text));
+    }
+    let decision = migration::decide(&facts, Timestamp::now());
 
     for effect in &decision.effects {
         if let Err(error) = act::act(effect, &mut current, &mut surroundings, context, notes).await {
