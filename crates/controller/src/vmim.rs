@@ -12,9 +12,10 @@ mod settings;
 mod status;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use api::kubevirt::{MigrationPhase, VirtualMachineInstance, VirtualMachineInstanceMigration};
-use api::names::{annotations, events, finalizers, labels};
+use api::names::{annotations, events, finalizers, labels, reasons};
 use futures::StreamExt as _;
 use futures::channel::mpsc;
 use jiff::Timestamp;
@@ -22,7 +23,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::{Controller, controller, watcher};
 use kube::{Api, ResourceExt as _};
-use migration::{Outcome, texts};
+use migration::{Outcome, Target, Wait, texts};
 use tokio::sync::Mutex;
 
 use crate::error::Error;
@@ -109,7 +110,13 @@ async fn bring_about(
         matches!(phase(migration), None | Some(MigrationPhase::Pending | MigrationPhase::Scheduled));
     let _turn = if takes_a_turn { Some(moves.turn.lock().await) } else { None };
     let mut surroundings = Surroundings::of(&current, context, takes_a_turn).await?;
-    let decision = migration::decide(&surroundings.facts(&current), Timestamp::now());
+    let facts = surroundings.facts(&current);
+    if matches!(facts.target, Target::Waiting { unschedulable: Some(_) }) {
+        let vmi = format!("{}/{}", current.namespace().unwrap_or_default(), current.spec.vmi_name);
+        let text = format!("Migration target pod for VMI [{vmi}] is currently unschedulable.");
+        notes.push(Note::failed(events::TARGET_POD_UNSCHEDULABLE, text));
+    }
+    let decision = migration::decide(&facts, Timestamp::now());
 
     for effect in &decision.effects {
         if let Err(error) = act::act(effect, &mut current, &mut surroundings, context, notes).await {
@@ -134,7 +141,20 @@ async fn bring_about(
         // Nobody listens when the controller stops, and then nobody waits either.
         let _ = moves.free.unbounded_send(());
     }
-    Ok(decision.again.map_or_else(controller::Action::await_change, controller::Action::requeue))
+    let again = match &decision.outcome {
+        Outcome::Waits(wait) => decision.again.map(|again| again.min(look_again(wait))),
+        _ => decision.again,
+    };
+    Ok(again.map_or_else(controller::Action::await_change, controller::Action::requeue))
+}
+
+/// A place that becomes free wakes those who wait. Of the installation, and of its limits, nobody is woken.
+fn look_again(wait: &Wait) -> Duration {
+    if wait.reason == reasons::INSTALLATION_NOT_READY {
+        Duration::from_secs(2)
+    } else {
+        Duration::from_secs(30)
+    }
 }
 
 /// A migration is held by a finalizer until it is over, and found by its instance's name.

@@ -76,3 +76,85 @@ pub fn moves(vmi: &VirtualMachineInstance, default: Option<EvictionStrategy>) ->
         Some(EvictionStrategy::None | EvictionStrategy::External) | None => false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that cannot go on stops")]
+
+    use super::*;
+    use api::names::labels;
+    use serde_json::{Value, json};
+
+    fn vmi(strategy: Option<&str>, movable: bool, change: impl FnOnce(&mut Value)) -> VirtualMachineInstance {
+        let mut object = json!({
+            "metadata": { "name": "wren", "namespace": "bank" },
+            "spec": { "domain": { "devices": {} }, "evictionStrategy": strategy },
+            "status": {
+                "phase": "Running", "nodeName": "a",
+                "conditions": [{ "type": "LiveMigratable", "status": if movable { "True" } else { "False" } }],
+            },
+        });
+        change(&mut object["status"]);
+        serde_json::from_value(object).unwrap()
+    }
+
+    fn pod(name: &str, job: Option<&str>) -> Pod {
+        let labels = job.map(|job| json!({ labels::MIGRATION_JOB_UID: job }));
+        let pod = json!({ "metadata": { "name": name, "labels": labels }, "status": { "phase": "Running" } });
+        serde_json::from_value(pod).unwrap()
+    }
+
+    #[test]
+    fn every_strategy_with_a_vm_that_can_move_and_one_that_cannot() {
+        let evacuate = || Verdict::Evacuate {
+            node: "a".into(),
+            message: "Eviction triggered evacuation of VMI \"bank/wren\"".into(),
+        };
+        let stuck = "VMI wren is configured with an eviction strategy but is not live-migratable";
+        let rows = [
+            (None, true, Verdict::Allow),
+            (Some("None"), true, Verdict::Allow),
+            (Some("LiveMigrate"), true, evacuate()),
+            (Some("LiveMigrate"), false, Verdict::Deny(stuck.into())),
+            (Some("LiveMigrateIfPossible"), true, evacuate()),
+            (Some("LiveMigrateIfPossible"), false, Verdict::Allow),
+            (Some("External"), true, evacuate()),
+            (Some("External"), false, evacuate()),
+        ];
+        for (strategy, movable, expected) in rows {
+            let vmi = vmi(strategy, movable, |_| {});
+            assert_eq!(judge(&pod("first", None), &vmi, None), expected, "{strategy:?} {movable}");
+            let moved = matches!(strategy, Some("LiveMigrate" | "LiveMigrateIfPossible")) && movable;
+            assert_eq!(moves(&vmi, None), moved, "{strategy:?} {movable}");
+        }
+        let default = Some(EvictionStrategy::LiveMigrate);
+        assert_eq!(judge(&pod("first", None), &vmi(None, true, |_| {}), default), evacuate());
+        assert_eq!(judge(&pod("first", None), &vmi(Some("None"), true, |_| {}), default), Verdict::Allow);
+    }
+
+    #[test]
+    fn which_pod_it_is_matters() {
+        let moving = |node: &str, completed: bool| {
+            let (node, state) = (
+                node.to_owned(),
+                json!({ "sourcePod": "first", "targetPod": "second", "targetNode": "b", "completed": completed }),
+            );
+            vmi(Some("LiveMigrate"), true, move |status| {
+                status["nodeName"] = json!(node);
+                status["migrationState"] = state;
+            })
+        };
+        let target = || Verdict::Deny("Eviction request for target Pod".into());
+        let (first, second) = (pod("first", None), pod("second", Some("m")));
+        assert_eq!(
+            judge(&second, &vmi(Some("LiveMigrate"), true, |_| {}), None),
+            target(),
+            "not handed over"
+        );
+        assert_eq!(judge(&second, &moving("a", false), None), target());
+        assert_eq!(judge(&first, &moving("b", true), None), Verdict::Allow, "the guest has left it");
+        assert!(matches!(judge(&second, &moving("b", true), None), Verdict::Evacuate { .. }), "its home now");
+        let over = vmi(Some("LiveMigrate"), true, |status| status["phase"] = json!("Succeeded"));
+        assert_eq!(judge(&first, &over, None), Verdict::Allow);
+    }
+}

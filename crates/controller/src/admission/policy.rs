@@ -59,3 +59,31 @@ fn is_word(word: &str) -> bool {
         && outer(word.bytes().next())
         && outer(word.bytes().next_back())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn refused(spec: &Value) -> Vec<String> {
+        validate(spec).into_iter().map(|cause| cause.field).collect()
+    }
+
+    #[test]
+    fn what_means_nothing_is_refused() {
+        let selecting = |labels: Value| json!({ "selectors": { "virtualMachineInstanceSelector": labels } });
+        assert_eq!(refused(&json!({ "selectors": {} })), [""; 0], "it is for every VM");
+        assert_eq!(refused(&selecting(json!({ "kubevirt.io/size": "Large_1", "empty": "" }))), [""; 0]);
+        let at = |key: &str| format!("spec.selectors.virtualMachineInstanceSelector[{key}]");
+        for key in ["a b", "-a", "Prefix_/a", "/a", "a/", "a/b/c"] {
+            assert_eq!(refused(&selecting(json!({ key: "x" }))), [at(key)]);
+        }
+        for value in ["a b", "a-", "ä"] {
+            assert_eq!(refused(&selecting(json!({ "key": value }))), [at("key")]);
+        }
+        for (quantity, well) in [("0", true), ("64Mi", true), ("-1", false), ("fast", false)] {
+            let spec = json!({ "selectors": {}, "bandwidthPerMigration": quantity });
+            assert_eq!(refused(&spec).is_empty(), well, "{quantity}");
+        }
+    }
+}

@@ -114,3 +114,40 @@ fn names_stay_names() {
         assert!(label.len() <= 63 && name.starts_with(label.as_str()), "{label}");
     }
 }
+
+#[test]
+fn a_target_is_the_same_pod_elsewhere_and_says_what_it_is_for() {
+    let mut vmi = vmi(
+        "finch",
+        &json!({
+            "domain": { "devices": {} }, "nodeSelector": { "disk": "fast" },
+            "affinity": { "podAntiAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [
+                { "topologyKey": "zone", "labelSelector": { "matchLabels": { "app": "ledger" } } },
+            ]}},
+        }),
+    );
+    vmi.labels_mut().insert(labels::MIGRATION_TARGET_NODE_NAME.into(), "node02".into());
+    let migration: api::kubevirt::VirtualMachineInstanceMigration = serde_json::from_value(json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigration",
+        "metadata": { "name": "move", "uid": "0b5d8c9e-0000-4000-8000-000000000003" },
+        "spec": { "vmiName": "finch", "addedNodeSelector": { "rack": "7", "disk": "slow" } },
+    }))
+    .unwrap();
+    let launcher = Launcher { image: "i".into() };
+    let (own, target) = (render(&vmi, &launcher), render_target(&vmi, &migration, &launcher));
+    assert_ne!(own.name_any(), target.name_any());
+    assert_eq!(target.name_any(), target_name(&vmi, &migration));
+    assert_eq!(target.labels()[labels::MIGRATION_JOB_UID], migration.uid().unwrap());
+    assert_eq!(target.labels()[labels::CREATED_BY], vmi.uid().unwrap());
+    assert!(!target.labels().contains_key(labels::MIGRATION_TARGET_NODE_NAME));
+    assert_eq!(target.annotations()[annotations::MIGRATION_JOB_NAME], "move");
+    let (own, target) = (own.spec.unwrap(), target.spec.unwrap());
+    let selector = target.node_selector.unwrap();
+    assert_eq!((selector["disk"].as_str(), selector["rack"].as_str()), ("fast", "7"), "the VM is right");
+    assert_eq!(own.containers, target.containers);
+    assert_eq!(own.volumes, target.volumes);
+    let apart = target.affinity.unwrap().pod_anti_affinity.unwrap();
+    let apart = apart.required_during_scheduling_ignored_during_execution.unwrap();
+    let keys: Vec<&str> = apart.iter().map(|term| term.topology_key.as_str()).collect();
+    assert_eq!(keys, ["zone", "kubernetes.io/hostname"], "what the VM asks for stays");
+}

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-use api::kubevirt::{InstancePhase, PrintableStatus};
+use api::kubevirt::{InstancePhase, MigrationPhase, PrintableStatus};
 use api::names::ports;
 use apiserver::auth::User;
 use controller::Options;
 use k8s_openapi::api::rbac::v1::PolicyRule;
-use kube::api::{DynamicObject, Patch, PatchParams};
+use kube::api::{DynamicObject, EvictParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::Value;
@@ -116,6 +116,32 @@ fn grants(rule: &PolicyRule, right: &Right) -> bool {
         && rule.resource_names.as_ref().is_none_or(|names| names.contains(&right.name))
 }
 
+/// A VM is evicted, moves without TLS, and is moved again until the oldest of its migrations is forgotten.
+async fn moves(cluster: &Cluster) {
+    cluster.configure(serde_json::json!({ "migrations": { "disableTLS": true } })).await;
+    cluster.create_policy("patient", serde_json::json!({}), serde_json::json!({})).await;
+    cluster.add_node("node02").await;
+    let mut evicted = crate::support::instance("dove");
+    evicted.spec.eviction_strategy = Some(api::kubevirt::EvictionStrategy::LiveMigrate);
+    cluster.instances.create(&PostParams::default(), &evicted).await.unwrap();
+    let vmi = cluster.run("dove").await;
+    let pod = cluster.pod_of(&vmi).await;
+    let eviction = EvictParams::default();
+    cluster.pods.evict(&pod.name_any(), &eviction).await.unwrap_err();
+    let made = eventually("the evacuation", async || {
+        cluster.migrations().list(&ListParams::default()).await.unwrap().items.pop()
+    })
+    .await;
+    cluster.brought_to(&made, "node02", MigrationPhase::Succeeded).await;
+    for index in 0..5 {
+        let again = cluster.migrate(&format!("again{index}"), "dove").await;
+        let target = cluster.target_pod(&again).await;
+        cluster.pod_goes(&target).await;
+        cluster.migration_phase(&again.name_any(), MigrationPhase::Failed).await;
+    }
+    cluster.migration_gone(&made.name_any()).await;
+}
+
 /// Everything that a controller asks for while machines live and die.
 async fn rights_used() -> BTreeSet<Right> {
     let cluster = Cluster::new().await;
@@ -148,13 +174,14 @@ async fn rights_used() -> BTreeSet<Right> {
     });
     let mut waiting = crate::support::instance("finch");
     waiting.spec = serde_json::from_value(with_claim).unwrap();
-    cluster.instances.create(&kube::api::PostParams::default(), &waiting).await.unwrap();
+    cluster.instances.create(&PostParams::default(), &waiting).await.unwrap();
     let deleted = cluster.create_instance("robin").await;
     cluster.pod_of(&deleted).await;
     cluster.delete_instance("robin").await;
     cluster.pod_ends_when_told(&deleted).await;
     cluster.instance_gone(&deleted).await;
     crate::setting::whole_life(&cluster).await;
+    Box::pin(moves(&cluster)).await;
     eventually("the lease to be renewed, and an event written", async || {
         let used = used.lock().unwrap();
         let renewed = used.iter().any(|right| right.resource == "leases" && right.verb == "update");

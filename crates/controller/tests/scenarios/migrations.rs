@@ -205,9 +205,10 @@ async fn a_move_ends_with_its_vm() {
     cluster.runs_on("wren", "node01").await;
     let migration = cluster.migrate("move", "wren").await;
     cluster.brought_to(&migration, "node02", MigrationPhase::Scheduling).await;
+    let target = cluster.target_pod(&migration).await;
     cluster.handler_says("wren", InstancePhase::Succeeded).await;
     failed(&cluster, "move", "Migration failed vmi shutdown during migration.").await;
-    cluster.told_to_end(&cluster.target_pod(&migration).await).await;
+    cluster.told_to_end(&target).await;
     cluster.migrate("late", "nobody").await;
     failed(&cluster, "late", "Migration failed because vmi does not exist.").await;
 }

@@ -1,9 +1,17 @@
 //! The controller is killed after every step of a machine's life and started anew: it ends as if nothing had happened.
 
-use api::kubevirt::{InstancePhase, MigrationPhase, PrintableStatus};
-use kube::ResourceExt as _;
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::support::Cluster;
+use api::kubevirt::{InstancePhase, MigrationPhase, PrintableStatus};
+use apiserver::auth::User;
+use kube::client::Body;
+use kube::{Client, ResourceExt as _};
+use tokio::sync::Notify;
+use tower::ServiceExt as _;
+
+use crate::support::{Cluster, NAMESPACE, options};
 
 /// Kills the controller after the step of this number, and starts another.
 struct Saboteur<'a> {
@@ -123,4 +131,76 @@ async fn a_move_ends_in_the_same_state_whenever_the_controller_is_killed() {
             "every step is a place to be killed at"
         );
     }
+}
+
+/// A client whose write of this number reaches the API server, and whose answer reaches nobody; nor does anything after it.
+fn cut_after(cluster: &Cluster, write: usize, cut: &Arc<Notify>) -> Client {
+    let (inner, cut, writes) =
+        (cluster.server.service(User::admin()), cut.clone(), Arc::new(AtomicUsize::new(0)));
+    let service = tower::service_fn(move |request: http::Request<Body>| {
+        let (inner, cut, writes) = (inner.clone(), cut.clone(), writes.clone());
+        async move {
+            // Events are told after the work, whoever is killed.
+            let counts = request.method() != http::Method::GET && !request.uri().path().contains("events");
+            let number =
+                if counts { writes.fetch_add(1, Ordering::SeqCst) } else { writes.load(Ordering::SeqCst) };
+            if number > write {
+                std::future::pending::<()>().await;
+            }
+            let answer = inner.oneshot(request).await;
+            if counts && number == write {
+                cut.notify_one();
+                std::future::pending::<()>().await;
+            }
+            answer
+        }
+    });
+    Client::new(service, NAMESPACE)
+}
+
+#[tokio::test]
+async fn a_move_ends_in_the_same_state_whichever_write_the_controller_is_killed_after() {
+    let cluster = Cluster::with_controller().await;
+    cluster.add_node("node02").await;
+    let before = cluster.runs_on("wren", "node01").await;
+    let homes = ["node01", "node02"];
+    let mut kills = 0;
+    loop {
+        let target = homes[(kills + 1) % 2];
+        let cut = Arc::new(Notify::new());
+        let name = format!("move{kills}");
+        let went = async {
+            let migration = cluster.migrate(&name, "wren").await;
+            cluster.brought_to(&migration, target, MigrationPhase::Succeeded).await;
+            let state = cluster.instance("wren").await.status.unwrap().migration_state.unwrap();
+            let source = cluster.pods.get(&state.source_pod.unwrap()).await.unwrap();
+            cluster.pod_ends(&source, "Succeeded").await;
+            cluster.pod_goes(&source).await;
+        };
+        let was_cut = Cell::new(false);
+        let killed = async {
+            cut.notified().await;
+            was_cut.set(true);
+            cluster.restart();
+            std::future::pending::<()>().await;
+        };
+        cluster.kill();
+        cluster.start_with(cut_after(&cluster, kills, &cut), options("controller-1"));
+        tokio::select! { () = went => {}, () = killed => {} }
+
+        let vmi = cluster.ready("wren").await;
+        assert_eq!(vmi.uid(), before.uid());
+        let labels = vmi.labels();
+        assert_eq!(labels["kubevirt.io/nodeName"], target, "killed after write {kills}");
+        assert!(!labels.contains_key("kubevirt.io/migrationTargetNodeName"), "killed after write {kills}");
+        assert_eq!(vmi.status.as_ref().unwrap().node_name.as_deref(), Some(target));
+        assert_eq!(cluster.pods_of(&vmi).await.len(), 1, "killed after write {kills}: one pod is left");
+        let status = cluster.migrations().get(&name).await.unwrap().status.unwrap();
+        assert_eq!(status.phase_transition_timestamps.len(), 7, "killed after write {kills}: {status:?}");
+        if !was_cut.get() {
+            break;
+        }
+        kills += 1;
+    }
+    assert!(kills >= 12, "a move has more writes than {kills}, and each is a place to be killed at");
 }

@@ -3,6 +3,8 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use api::names::labels;
+
 use super::*;
 use crate::vmi::migratable;
 
@@ -273,4 +275,73 @@ proptest! {
             prop_assert_eq!(condition::find(&after.conditions, kept), condition::find(&before.conditions, kept));
         }
     }
+}
+
+/// The two pods of an instance that moves from node01 to node02.
+fn two_pods(source: &str, target: &str) -> [Pod; 2] {
+    let named = |name: &str, mut pod: Pod, job: Option<&str>| {
+        pod.metadata.name = Some(name.into());
+        pod.metadata.uid = Some(name.into());
+        pod.metadata.labels = job.map(|job| [(labels::MIGRATION_JOB_UID.to_owned(), job.to_owned())].into());
+        pod
+    };
+    [
+        named("first", pod(source, Some("node01"), false), None),
+        named("second", pod(target, Some("node02"), false), Some("m1")),
+    ]
+}
+
+fn moving(completed: bool, failed: bool, node: &str) -> VirtualMachineInstance {
+    vmi(Some("Running"), |object| {
+        object["status"]["nodeName"] = json!(node);
+        object["status"]["migrationState"] = json!({
+            "migrationUid": "m1", "sourceNode": "node01", "sourcePod": "first", "targetNode": "node02",
+            "targetPod": "second", "completed": completed, "failed": failed,
+        });
+    })
+}
+
+#[test]
+fn an_instance_that_moves_has_two_pods_and_runs_in_one() {
+    use InstancePhase::{Failed, Running};
+    let rows = vec![
+        ("it moves", moving(false, false, "node01"), two_pods("Running", "Running"), true, Running),
+        (
+            "the source ended first",
+            moving(false, false, "node01"),
+            two_pods("Succeeded", "Running"),
+            true,
+            Running,
+        ),
+        ("it has moved", moving(true, false, "node02"), two_pods("Succeeded", "Running"), true, Running),
+        (
+            "it has moved and is lost",
+            moving(true, false, "node02"),
+            two_pods("Running", "Failed"),
+            false,
+            Failed,
+        ),
+        (
+            "it has not and is lost",
+            moving(true, true, "node01"),
+            two_pods("Failed", "Running"),
+            false,
+            Failed,
+        ),
+        (
+            "the target is not its home",
+            moving(true, true, "node01"),
+            two_pods("Running", "Failed"),
+            true,
+            Running,
+        ),
+    ];
+    for (what, vmi, pods, ready, phase) in rows {
+        let decision = decide_at(&vmi, &pods, true, NOW);
+        assert_eq!(decision.status.phase, Some(phase), "{what}");
+        assert_eq!(condition::is_true(&decision.status.conditions, conditions::READY), ready, "{what}");
+        assert_eq!(decision.actions, [], "{what}");
+    }
+    let both = decide_at(&moving(false, false, "node01"), &two_pods("Running", "Running"), false, NOW);
+    assert_eq!(both.status.active_pods.len(), 2);
 }
