@@ -53,8 +53,7 @@ fn judge_cluster_network(network: &MigrationNetwork, cluster: &Cluster, root: &s
     }
     let of_network = found.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     if condition::is_false(of_network, conditions::HARVESTER_READY) {
-        let why =
-            condition::find(of_network, conditions::HARVESTER_READY).map(condition::ConditionEntry::message);
+        let why = condition::find(of_network, conditions::HARVESTER_READY).map(ConditionEntry::message);
         let why = because(why.unwrap_or_default());
         causes.invalid(
             &field,
