@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Pure: [`plan`] (a VM's spec to what is to be made), [`domain`] and [`network`] (that to libvirt's documents), [`masquerade`] (that to
-//! rules), [`supervise`] (what happens next). Effects: [`run`](mod@run), [`wiring`], [`nat`], [`advertise`], [`disks`], [`proxy`], [`server`],
+//! rules), [`supervise`] (what happens next). Effects: [`run`](mod@run), [`wiring`], [`rules`], [`advertise`], [`disks`], [`proxy`], [`server`],
 //! [`serial`], [`probe`].
 //!
 //! It must never talk to the API server or to another launcher, nor touch the pod's own `eth0`. Invariant: what it made in
@@ -21,11 +21,11 @@ pub mod domain;
 mod fat;
 pub mod hypervisor;
 pub mod masquerade;
-pub mod nat;
 pub mod network;
 pub mod plan;
 pub mod probe;
 pub mod proxy;
+pub mod rules;
 pub mod run;
 pub mod serial;
 pub mod server;
