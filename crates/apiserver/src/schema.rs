@@ -50,6 +50,8 @@ pub struct Schema {
     pub list: ListType,
     /// `x-kubernetes-map-type: atomic`: one manager owns the map as a whole.
     pub atomic_map: bool,
+    /// Entries of the list may share a key.
+    pub repeats: bool,
     pub patch: PatchStrategy,
     pub constraints: Constraints,
     pub rules: Vec<Rule>,

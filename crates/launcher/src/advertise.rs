@@ -127,9 +127,8 @@ async fn advertise(handle: &Handle, what: &Advertised, complain: &impl Fn(String
             () = sleep_until(ask), if search.goes_on() => {
                 search.ask(&discovery).await;
                 ask = Instant::now() + PACE;
-                if patience.is_some_and(|patience| patience < Instant::now()) {
-                    patience = None;
-                    complain(format!("no router of IPv6 was found that is {:?}: the guest has no default route; it is still looked for", what.router));
+                if patience.take_if(|patience| *patience < Instant::now()).is_some() {
+                    complain(search.complaint());
                 }
             }
             () = sleep_until(tell) => {
@@ -183,6 +182,14 @@ impl Search {
                 ..Self::default()
             },
         }
+    }
+
+    fn complaint(&self) -> String {
+        let gateway = self.gateway.map(|gateway| gateway.to_string()).unwrap_or_default();
+        let heard = self.candidates.len();
+        format!(
+            "the guest has no default route of IPv6: the gateway {gateway} does not say by which link-local address it is reached ({heard} routers were heard); it is still asked"
+        )
     }
 
     fn goes_on(&self) -> bool {

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Pure: [`plan`] (a VM's spec to what is to be made), [`domain`] and [`network`] (that to libvirt's documents), [`masquerade`] (that to
-//! rules), [`supervise`] (what happens next), [`convergence`] (whether a move gets anywhere). Effects: [`run`](mod@run), [`wiring`], [`nat`],
+//! rules), [`supervise`] (what happens next), [`convergence`] (whether a move gets anywhere). Effects: [`run`](mod@run), [`wiring`], [`rules`],
 //! [`advertise`], [`disks`], [`proxy`], [`server`], [`serial`], [`probe`].
 //! Beside it, in a process of its own: [`console`].
 //!
@@ -24,11 +24,11 @@ pub mod domain;
 mod fat;
 pub mod hypervisor;
 pub mod masquerade;
-pub mod nat;
 pub mod network;
 pub mod plan;
 pub mod probe;
 pub mod proxy;
+pub mod rules;
 pub mod run;
 pub mod serial;
 pub mod server;

@@ -7,7 +7,8 @@
 //!   ([`crate::wiring`]): neither the gateway's address nor the guest's is ever claimed by the pod. For IPv6 it has an address
 //!   that no other bridge has ([`own_ipv6`]), for the same reason.
 //! - dnsmasq serves a subnet that the bridge is not in (`shared-network`), and ignores everyone but the guest: the
-//!   segment has other machines with DHCP servers of their own.
+//!   segment has other machines with DHCP servers of their own. Of IPv6 it answers some questions of strangers all the same, so a
+//!   rule keeps them from it ([`guard`]).
 //! - It gives what the network gave, for ever: address, prefix, gateway, routes, name servers, MTU. There is nothing
 //!   to renew, so a guest that moved needs no server at the place that it came from.
 //! - No DNS is served (`port=0`), nothing is kept on disk (`leasefile-ro`).
@@ -19,7 +20,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use api::mac::MacAddress;
 use net::IpNet;
-use wire::{Vnic, VnicAddress, VnicName};
+use wire::{InterfaceName, Vnic, VnicAddress, VnicName};
 
 use crate::UnwritableText;
 use crate::masquerade::GATEWAY_MAC;
@@ -123,6 +124,26 @@ pub fn document(vnic: &Vnic, guest: Guest<'_>) -> Result<String, NetworkError> {
         .child(own_address(vnic, guest))
         .child(Element::new("dnsmasq:options").children(options))
         .document()?)
+}
+
+/// The rule, as a transaction of `nft`, by which the DHCP server hears nobody who comes in by this interface. What goes on to the guest
+/// is not touched: it may be a server itself.
+pub fn guard(interface: &InterfaceName, index: usize) -> String {
+    let rule = format!("iifname \"{interface}\" udp dport {{ 67, 547 }} drop");
+    let chain = format!(
+        "chain input {{\n    type filter hook input priority filter; policy accept;\n    {rule}\n  }}"
+    );
+    format!("{}table {} {{\n  {chain}\n}}\n", no_guard(index), guard_table(index))
+}
+
+/// The transaction after which there is no such rule; whether there was does not matter.
+pub fn no_guard(index: usize) -> String {
+    let table = guard_table(index);
+    format!("table {table}\ndelete table {table}\n")
+}
+
+fn guard_table(index: usize) -> String {
+    format!("bridge godwit_{}", bridge_name(index))
 }
 
 /// The two kinds of address.

@@ -226,6 +226,11 @@ fn networks() {
     }
 }
 
+#[test]
+fn guards() {
+    recorded("guard.nft", &network::guard(&"vnic3".parse().unwrap(), 3));
+}
+
 /// The network of a masqueraded vNIC, and its rules.
 #[test]
 fn masquerades() {

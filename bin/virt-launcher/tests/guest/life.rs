@@ -58,6 +58,7 @@ fn detached(handler: &Handler) -> Vec<String> {
 pub async fn nothing_is_left(handler: &Handler) {
     assert_eq!(detached(handler), ["default"], "{}", handler.pod.log());
     assert_eq!(handler.links().await, Vec::<String>::new());
+    assert_eq!(handler.look("nft list ruleset"), "");
     assert_eq!(handler.pod.processes(""), Vec::<u32>::new());
 }
 

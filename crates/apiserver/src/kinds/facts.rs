@@ -29,6 +29,8 @@ pub struct Fact {
     options: Option<&'static str>,
     /// Required by the types, but the server puts in a zero value.
     pub optional: bool,
+    /// A list with keys that its entries may share all the same.
+    repeats: bool,
     /// JSON
     pub default: Option<&'static str>,
 }
@@ -69,6 +71,7 @@ impl Fact {
                 Some(("map", _)) => self.atomic_map = true,
                 Some(("patch", value)) => self.patch = Some(value),
                 Some(("enum", value)) => self.options = Some(value),
+                _ if token == "repeats" => self.repeats = true,
                 _ => self.optional = true,
             }
         }
@@ -103,6 +106,7 @@ impl Fact {
         } else if self.list == Some("set") {
             schema.list = ListType::Set;
         }
+        schema.repeats |= self.repeats;
         schema.atomic_map |= self.atomic_map;
         if let Some((strategy, key)) = self.patch_parts() {
             schema.patch = PatchStrategy {

@@ -55,6 +55,17 @@ fn every_line_of_the_tables_is_about_a_field_that_exists() {
     }
 }
 
+/// A node with both versions of IP has two addresses of one type, which are its list's keys.
+#[test]
+fn a_node_may_have_two_addresses_of_one_type() {
+    let status = definitions::get("io.k8s.api.core.v1.NodeStatus");
+    let refused = |value: &Value| crate::schema::validate::validate(status, value, None).len();
+    let internal = |address: &str| json!({ "type": "InternalIP", "address": address });
+    assert_eq!(refused(&json!({ "addresses": [internal("192.0.2.1"), internal("2001:db8::1")] })), 0);
+    let ready = json!({ "type": "Ready", "status": "True" });
+    assert_eq!(refused(&json!({ "conditions": [ready, ready] })), 1);
+}
+
 #[test]
 fn facts_reach_the_schemas() {
     let pod_spec = definitions::get("io.k8s.api.core.v1.PodSpec");

@@ -26,6 +26,7 @@ fn find_duplicates(schema: &Schema, value: &Value, path: &Path, errors: &mut Vec
         }
         Value::Array(items) => {
             match &schema.list {
+                _ if schema.repeats => {}
                 ListType::Atomic => {}
                 ListType::Set => repeated(items, path, errors),
                 ListType::Map(keys) => repeated_keys(items, keys, path, errors),

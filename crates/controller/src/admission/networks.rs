@@ -15,6 +15,7 @@ pub(super) fn check(spec: &VirtualMachineInstanceSpec, path: &str, rules: &Rules
     check_networks_together(spec, path, causes);
     let mut names = BTreeSet::new();
     let mut addresses = BTreeMap::new();
+    let mut masqueraded: Option<&str> = None;
     for (index, interface) in spec.domain.devices.interfaces.iter().enumerate() {
         let path = format!("{path}.domain.devices.interfaces[{index}]");
         if !names.insert(&interface.name) {
@@ -36,6 +37,14 @@ pub(super) fn check(spec: &VirtualMachineInstanceSpec, path: &str, rules: &Rules
             causes.duplicate(field, format!("{address} is the address of interface {other:?} already."));
         }
         check_ports(interface, &path, causes);
+        match masqueraded {
+            Some(first) if interface.masquerade.is_some() => causes.invalid(
+                format!("{path}.masquerade"),
+                format!("Interface {first:?} has the pod's address already: only one can be behind it. Use bridge: {{}}."),
+            ),
+            None if interface.masquerade.is_some() => masqueraded = Some(&interface.name),
+            _ => {}
+        }
     }
 }
 
@@ -76,30 +85,49 @@ fn check_network(spec: &VirtualMachineInstanceSpec, network: &Network, path: &st
 }
 
 fn check_ranges(pod: &PodNetwork, path: &str, causes: &mut Causes) {
-    if let Some(text) = &pod.vm_network_cidr
-        && !is_range::<Ipv4Addr>(text, 30)
-    {
-        causes.invalid(
-            format!("{path}.pod.vmNetworkCIDR"),
-            format!(
-                "{text:?} is not an IPv4 network with room for a guest and its gateway, such as 10.0.2.0/24."
-            ),
-        );
+    if let Some(text) = &pod.vm_network_cidr {
+        let usable = |address: Ipv4Addr| {
+            let [first, ..] = address.octets();
+            !address.is_loopback() && !address.is_link_local() && (1..224).contains(&first)
+        };
+        check_range(text, 30, usable, ("IPv4", "10.0.2.0/24"), format!("{path}.pod.vmNetworkCIDR"), causes);
     }
-    if let Some(text) = &pod.vm_ipv6_network_cidr
-        && !is_range::<Ipv6Addr>(text, 126)
-    {
-        causes.invalid(
-            format!("{path}.pod.vmIPv6NetworkCIDR"),
-            format!("{text:?} is not an IPv6 network with room for a guest and its gateway, such as fd10:0:2::/120."),
-        );
+    if let Some(text) = &pod.vm_ipv6_network_cidr {
+        let usable = |address: Ipv6Addr| {
+            !address.is_loopback()
+                && !address.is_multicast()
+                && !address.is_unicast_link_local()
+                && !address.is_unspecified()
+        };
+        let field = format!("{path}.pod.vmIPv6NetworkCIDR");
+        check_range(text, 126, usable, ("IPv6", "fd10:0:2::/120"), field, causes);
     }
 }
 
-fn is_range<A: FromStr>(text: &str, longest: u8) -> bool {
-    text.split_once('/').is_some_and(|(address, length)| {
-        address.parse::<A>().is_ok() && length.parse::<u8>().is_ok_and(|length| length <= longest)
-    })
+/// A network behind NAT: it has two addresses at least, which machines can have.
+fn check_range<A: FromStr + Copy>(
+    text: &str,
+    longest: u8,
+    usable: impl Fn(A) -> bool,
+    (version, example): (&str, &str),
+    field: String,
+    causes: &mut Causes,
+) {
+    let range = text.split_once('/').and_then(|(address, length)| {
+        let length = length.parse::<u8>().ok().filter(|length| *length <= longest);
+        length.and_then(|_| address.parse::<A>().ok())
+    });
+    match range {
+        None => causes.invalid(
+            field,
+            format!("{text:?} is not an {version} network with room for a guest and its gateway, such as {example}."),
+        ),
+        Some(address) if !usable(address) => causes.invalid(
+            field,
+            format!("{text:?} is not a network that a machine can have an address of: use a private one, such as {example}."),
+        ),
+        Some(_) => {}
+    }
 }
 
 fn check_networks_together(spec: &VirtualMachineInstanceSpec, path: &str, causes: &mut Causes) {
@@ -229,14 +257,34 @@ fn check_address(interface: &Interface, path: &str, causes: &mut Causes) {
 }
 
 fn check_ports(interface: &Interface, path: &str, causes: &mut Causes) {
-    let mut seen = BTreeSet::new();
+    let (mut seen, mut names) = (BTreeSet::new(), BTreeSet::new());
     for (index, port) in interface.ports.iter().enumerate() {
-        let field = format!("{path}.ports[{index}].port");
+        let path = format!("{path}.ports[{index}]");
         let protocol = port.protocol.map_or("TCP", |protocol| protocol.as_str());
         if port.port == 0 {
-            causes.invalid(field, "A port is a number from 1 to 65535.");
+            causes.invalid(format!("{path}.port"), "A port is a number from 1 to 65535.");
         } else if !seen.insert((protocol, port.port)) {
-            causes.duplicate(field, format!("{protocol} port {} is forwarded already.", port.port));
+            causes.duplicate(
+                format!("{path}.port"),
+                format!("{protocol} port {} is forwarded already.", port.port),
+            );
+        }
+        let Some(name) = &port.name else { continue };
+        if !is_port_name(name) {
+            causes.invalid(
+                format!("{path}.name"),
+                format!("{name:?} is not the name of a port: write up to 15 lower-case letters, digits and single '-', with a letter among them."),
+            );
+        } else if !names.insert(name) {
+            causes.duplicate(format!("{path}.name"), format!("There are two ports called {name:?}."));
         }
     }
+}
+
+/// As services name their ports (RFC 6335).
+fn is_port_name(name: &str) -> bool {
+    is_label(name)
+        && name.len() <= 15
+        && !name.contains("--")
+        && name.bytes().any(|byte| byte.is_ascii_lowercase())
 }

@@ -327,6 +327,30 @@ fn network_rows() -> Vec<Row> {
             json!({ "name": "default", "pod": { "vmIPv6NetworkCIDR": "10.0.2.0/24" } }),
         ),
         (
+            "networks[0].pod.vmNetworkCIDR",
+            "\"127.0.0.0/24\" is not a network that a machine can have an address of: use a private one, such as 10.0.2.0/24.",
+            "/networks/0",
+            json!({ "name": "default", "pod": { "vmNetworkCIDR": "127.0.0.0/24" } }),
+        ),
+        (
+            "networks[0].pod.vmNetworkCIDR",
+            "\"224.0.0.0/24\" is not a network that a machine can have an address of: use a private one, such as 10.0.2.0/24.",
+            "/networks/0",
+            json!({ "name": "default", "pod": { "vmNetworkCIDR": "224.0.0.0/24" } }),
+        ),
+        (
+            "networks[0].pod.vmIPv6NetworkCIDR",
+            "\"fe80::/64\" is not a network that a machine can have an address of: use a private one, such as fd10:0:2::/120.",
+            "/networks/0",
+            json!({ "name": "default", "pod": { "vmIPv6NetworkCIDR": "fe80::/64" } }),
+        ),
+        (
+            "domain.devices.interfaces[2].masquerade",
+            "Interface \"default\" has the pod's address already: only one can be behind it. Use bridge: {}.",
+            "/domain/devices/interfaces",
+            json!([{ "name": "default", "masquerade": {} }, { "name": "storage", "bridge": {} }, { "name": "more", "type": "pod-network", "masquerade": {} }]),
+        ),
+        (
             "domain.devices.interfaces[1]",
             "Interface \"storage\" has no binding: add bridge: {}.",
             "/domain/devices/interfaces/1",
@@ -415,6 +439,18 @@ fn network_rows() -> Vec<Row> {
             "TCP port 80 is forwarded already.",
             "/domain/devices/interfaces/0",
             json!({ "name": "default", "masquerade": {}, "ports": [{ "port": 80 }, { "port": 80, "protocol": "TCP" }] }),
+        ),
+        (
+            "domain.devices.interfaces[0].ports[1].name",
+            "There are two ports called \"web\".",
+            "/domain/devices/interfaces/0",
+            json!({ "name": "default", "masquerade": {}, "ports": [{ "port": 80, "name": "web" }, { "port": 443, "name": "web" }] }),
+        ),
+        (
+            "domain.devices.interfaces[0].ports[0].name",
+            "\"Web_1\" is not the name of a port: write up to 15 lower-case letters, digits and single '-', with a letter among them.",
+            "/domain/devices/interfaces/0",
+            json!({ "name": "default", "masquerade": {}, "ports": [{ "port": 80, "name": "Web_1" }] }),
         ),
         (
             "domain.devices.interfaces[0].bootOrder",

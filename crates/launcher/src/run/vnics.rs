@@ -11,9 +11,9 @@ use wire::{InterfaceStatus, Vnic};
 use super::{Executor, kernel_mac, whole};
 use crate::advertise::{self, Advertiser};
 use crate::masquerade::{self, PodInterface};
-use crate::nat;
 use crate::network::{self, Bridge, Guest};
 use crate::plan::{Binding, Masquerade, PlannedVnic};
+use crate::rules;
 use crate::supervise::Input;
 use crate::wiring::{Forwarding, Wired};
 
@@ -28,6 +28,7 @@ const RESOLV_CONF: &str = "/etc/resolv.conf";
 #[derive(Debug)]
 pub(super) struct MadeVnic {
     pub vnic: Vnic,
+    index: usize,
     pub mac: MacAddress,
     pub mtu: u32,
     /// The handler attached its interface.
@@ -42,6 +43,8 @@ pub(super) struct MadeVnic {
 #[derive(Debug)]
 enum Join {
     None,
+    /// It is guarded; the vNIC's interface is not in it yet.
+    Guarded,
     /// The vNIC's interface is in it.
     Wired(Wired),
     /// The pod forwards, by rules.
@@ -76,10 +79,13 @@ impl Executor {
             None => self.wiring.mtu(vnic.interface.as_str()).await.map_err(|error| whole(&error)),
         };
         // Before anything can fail: it is attached, so it must be detached.
-        let mac = self.begin(planned, &vnic, true).await;
+        let mac = self.begin(index, planned, &vnic, true).await;
         let (mac, mtu) = (mac?, mtu?);
         let guest = Guest { index, mac, hostname, mtu: Some(mtu), bridge: Bridge::Segment };
         self.make_network(&vnic, guest, mtu).await?;
+        self.note(index, |made| made.join = Join::Guarded).await;
+        let guard = network::guard(&vnic.interface, index);
+        self.call(move |_| rules::apply(&guard)).await?;
         let plugged = self.wiring.plug(&vnic, &network::bridge_name(index), kernel_mac(mac)).await;
         let wired = plugged.map_err(|error| whole(&error))?;
         self.note(index, |made| made.join = Join::Wired(wired)).await;
@@ -99,7 +105,7 @@ impl Executor {
         // A pod without name servers is one without that file.
         let dns = masquerade::dns(&std::fs::read_to_string(RESOLV_CONF).unwrap_or_default());
         let vnic = masquerade::vnic(&planned.name, masquerade, &pod, dns).map_err(|error| whole(&error))?;
-        let mac = self.begin(planned, &vnic, false).await?;
+        let mac = self.begin(index, planned, &vnic, false).await?;
         let guest = Guest { index, mac, hostname, mtu: Some(pod.mtu), bridge: Bridge::Gateway };
         self.make_network(&vnic, guest, pod.mtu).await?;
         self.serve_ipv6(&vnic, guest, pod.mtu).await?;
@@ -108,11 +114,18 @@ impl Executor {
     }
 
     /// Notes a vNIC of which nothing is made yet, and decides on its Ethernet address.
-    async fn begin(&self, planned: &PlannedVnic, vnic: &Vnic, attached: bool) -> Result<MacAddress, String> {
+    async fn begin(
+        &self,
+        index: usize,
+        planned: &PlannedVnic,
+        vnic: &Vnic,
+        attached: bool,
+    ) -> Result<MacAddress, String> {
         let mac = planned.mac.or(vnic.mac);
         let made = MadeVnic {
             mac: mac.unwrap_or(MacAddress([0; 6])),
             vnic: vnic.clone(),
+            index,
             mtu: 0,
             attached,
             network: false,
@@ -160,7 +173,7 @@ impl Executor {
         let forwarding = self.wiring.forwarding().map_err(|error| whole(&error))?;
         self.note(index, |made| made.join = Join::Forwarded(forwarding)).await;
         let rules = masquerade::rules(vnic, &masquerade.ports, pod, &bridge);
-        self.call(move |_| nat::apply(&rules)).await?;
+        self.call(move |_| rules::apply(&rules)).await?;
         let ipv6 = vnic.addresses.iter().any(|address| address.address.addr().is_ipv6());
         self.wiring.forward(&bridge, ipv6).map_err(|error| whole(&error))
     }
@@ -188,13 +201,19 @@ impl Executor {
             problems.extend(undone.err().map(|cause| format!("vNIC {name}: {cause}")));
         };
         drop(made.advertiser);
-        match &made.join {
-            Join::None => {}
-            Join::Wired(wired) => note(self.wiring.unplug(wired).await.map_err(|error| whole(&error))),
-            Join::Forwarded(forwarding) => {
-                note(self.wiring.restore(forwarding).map_err(|error| whole(&error)));
-                note(self.call(|_| nat::apply(&masquerade::no_rules())).await);
-            }
+        if let Join::Wired(wired) = &made.join {
+            note(self.wiring.unplug(wired).await.map_err(|error| whole(&error)));
+        }
+        if let Join::Forwarded(forwarding) = &made.join {
+            note(self.wiring.restore(forwarding).map_err(|error| whole(&error)));
+        }
+        let rules = match made.join {
+            Join::None => None,
+            Join::Guarded | Join::Wired(_) => Some(network::no_guard(made.index)),
+            Join::Forwarded(_) => Some(masquerade::no_rules()),
+        };
+        if let Some(rules) = rules {
+            note(self.call(move |_| rules::apply(&rules)).await);
         }
         if made.network {
             let network = network::name(name);

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 /// The rules were not changed.
 #[derive(Debug, thiserror::Error)]
-pub enum NatError {
+pub enum RulesError {
     #[error("running nft")]
     Io(#[from] io::Error),
     #[error("nft refused the rules: {said}")]
@@ -13,7 +13,7 @@ pub enum NatError {
 }
 
 /// Applies a transaction. It blocks.
-pub fn apply(rules: &str) -> Result<(), NatError> {
+pub fn apply(rules: &str) -> Result<(), RulesError> {
     let mut nft = Command::new("nft")
         .args(["-f", "-"])
         .stdin(Stdio::piped())
@@ -25,7 +25,7 @@ pub fn apply(rules: &str) -> Result<(), NatError> {
     let output = nft.wait_with_output()?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr).split_whitespace().collect::<Vec<_>>().join(" ");
-        return Err(NatError::Refused { said });
+        return Err(RulesError::Refused { said });
     }
     Ok(written?)
 }
