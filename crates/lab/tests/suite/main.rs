@@ -5,6 +5,7 @@ mod attachments;
 mod chaos;
 mod commands;
 mod drain;
+mod exec;
 mod join;
 mod migration_network;
 mod rates;
