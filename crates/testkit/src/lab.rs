@@ -122,9 +122,14 @@ impl TestLab {
 
     /// Stock kubectl, as `tools/setup` provides it.
     pub fn kubectl(&self, arguments: &[&str]) -> Output {
+        self.kubectl_command(arguments).output().expect("kubectl runs")
+    }
+
+    /// The same, for those who have input for it or end it themselves.
+    pub fn kubectl_command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(kubectl());
         command.args(arguments).env("KUBECONFIG", self.kubeconfig()).stdin(Stdio::null());
-        command.output().expect("kubectl runs")
+        command
     }
 
     /// What kubectl says; it must succeed.

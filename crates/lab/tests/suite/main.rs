@@ -6,6 +6,7 @@ mod chaos;
 mod cluster_networks;
 mod commands;
 mod drain;
+mod exec;
 mod join;
 mod migration_network;
 mod rates;
