@@ -112,6 +112,7 @@ async fn reconcile(context: Arc<Context>) {
     tokio::join!(
         vm::run(context.clone()),
         vmi::run(context.clone()),
+        Box::pin(vmim::run(context.clone())),
         Box::pin(signer::run(context.clone())),
         Box::pin(operator::run(context)),
     );

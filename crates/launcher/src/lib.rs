@@ -8,13 +8,12 @@
 //! ```
 //!
 //! Pure: [`plan`] (a VM's spec to what is to be made), [`domain`] and [`network`] (that to libvirt's documents), [`supervise`] (what
-//! happens next), [`convergence`] (whether a move gets anywhere). Effects: [`run`](mod@run), [`wiring`], [`disks`], [`proxy`], [`server`], [`serial`], [`probe`].
+//! happens next). Effects: [`run`](mod@run), [`wiring`], [`disks`], [`proxy`], [`server`], [`serial`], [`probe`].
 //!
 //! It must never talk to the API server or to another launcher, nor touch the pod's own `eth0`. Invariant: what it made in
 //! the pod's network namespace it takes away before it ends, and what it cannot take away it reports.
 
 pub mod cloud_init;
-pub mod convergence;
 pub mod disks;
 pub mod domain;
 mod fat;

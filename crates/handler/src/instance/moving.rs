@@ -166,21 +166,11 @@ fn move_options(
     instance: &VirtualMachineInstance,
     processors: usize,
 ) -> MigrateOptions {
-    let options = options(state);
-    let seconds = |value: i64| u64::try_from(value.max(1)).unwrap_or(u64::MAX);
     MigrateOptions {
         uid: state.migration_uid.clone().unwrap_or_default(),
         sockets: source_instance(state, instance),
-        // What is no number was refused when it was written; what slipped through is no limit.
-        bytes_per_second: options.bandwidth().ok().flatten().map(std::num::NonZero::get),
-        downtime_ms: options.max_downtime_ms,
         parallel_connections: u16::try_from(processors.min(MOST_CONNECTIONS)).ok(),
-        auto_converge: options.allow_auto_converge,
-        post_copy: options.allow_post_copy,
-        workload_disruption: options.allow_workload_disruption,
-        allow_unsafe: options.unsafe_migration_override,
-        seconds_per_gib: seconds(options.completion_timeout_per_gib),
-        progress_timeout_seconds: seconds(options.progress_timeout),
+        settings: options(state),
     }
 }
 

@@ -144,7 +144,7 @@ fn a_source_waits_for_an_address_opens_sockets_and_moves_once() {
     assert_eq!(decision.tell, None, "not before the sockets are there");
     side.sending = Some("m");
     let Some(Command::Migrate { options }) = side.decide().tell else { panic!("it moves") };
-    assert_eq!((options.bytes_per_second, options.downtime_ms), (Some(64 << 20), 200));
+    assert_eq!(options.settings.bandwidth().unwrap().unwrap().get(), 64 << 20);
     assert_eq!((options.sockets.as_str(), options.parallel_connections), ("u", Some(4)));
     side.told.migrate = Some("m".to_owned());
     assert_eq!(side.decide().tell, None);
