@@ -166,10 +166,12 @@ impl Hypervisor for Libvirt {
     }
 
     fn kill(&self) -> Result<(), HypervisorError> {
-        self.with_domain("switching off domain", |domain| match domain.is_active()? {
-            true => domain.destroy(),
-            false => Ok(()),
-        })
+        self.with_domain(
+            "switching off domain",
+            |domain| {
+                if domain.is_active()? { domain.destroy() } else { Ok(()) }
+            },
+        )
     }
 
     fn pause(&self) -> Result<(), HypervisorError> {

@@ -115,8 +115,8 @@ async fn reconcile(context: Arc<Context>) {
     tokio::join!(
         vm::run(context.clone()),
         vmi::run(context.clone()),
-        vmim::run(context.clone()),
-        evacuation::run(context.clone()),
+        Box::pin(vmim::run(context.clone())),
+        Box::pin(evacuation::run(context.clone())),
         Box::pin(signer::run(context.clone())),
         Box::pin(operator::run(context.clone())),
         Box::pin(setting::run(context)),

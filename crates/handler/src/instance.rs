@@ -154,6 +154,7 @@ impl Launcher {
             Some(Accelerator::Kvm) => AcceleratorPolicy::Kvm,
             Some(Accelerator::Tcg) => AcceleratorPolicy::Tcg,
         };
+        let obstacle = self.sockets.as_ref().and_then(Sockets::failure);
         let situation = Situation {
             node: &self.shared.node,
             pod: view.pod.as_deref(),
@@ -167,6 +168,7 @@ impl Launcher {
             here: self.shared.road.here().ok(),
             receiving: self.door.as_ref().map(|door| door.wanted.uid.as_str()),
             sending: self.sockets.as_ref().map(|sockets| sockets.wanted.uid.as_str()),
+            obstacle: obstacle.as_deref(),
         };
         decide(&situation, Timestamp::now())
     }
@@ -239,9 +241,7 @@ impl Launcher {
             }
         }
         if self.sockets.as_ref().map(|sockets| &sockets.wanted) != decision.send.as_ref() {
-            if let Some(failure) = self.sockets.take().and_then(|sockets| sockets.failure()) {
-                tracing::warn!(pod = self.pod.name, failure, "the target could not be reached");
-            }
+            self.sockets = None;
             if let Some(wanted) = &decision.send {
                 let opened = Sockets::open(&self.shared, &self.pod.uid, wanted).await;
                 (self.sockets, again) = self.opened(opened);

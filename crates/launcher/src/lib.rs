@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Pure: [`plan`] (a VM's spec to what is to be made), [`domain`] and [`network`] (that to libvirt's documents), [`masquerade`] (that to
-//! rules), [`supervise`] (what happens next), [`convergence`] (whether a move gets anywhere). Effects: [`run`](mod@run), [`wiring`], [`rules`],
+//! rules), [`supervise`] (what happens next). Effects: [`run`](mod@run), [`wiring`], [`rules`],
 //! [`advertise`], [`disks`], [`proxy`], [`server`], [`serial`], [`probe`].
 //! Beside it, in a process of its own: [`console`].
 //!
@@ -18,7 +18,6 @@
 pub mod advertise;
 pub mod cloud_init;
 pub mod console;
-pub mod convergence;
 pub mod disks;
 pub mod domain;
 mod fat;

@@ -366,15 +366,14 @@ impl Supervisor {
         }
     }
 
-    /// A move that is under way is given up first: the hypervisor does nothing else to the guest meanwhile.
+    /// A guest that moves is left alone until the move is given up: it could not be asked to shut down meanwhile. To switch it off can be
+    /// done at any time.
     fn stop(&mut self, stop: Stop) -> Vec<Effect> {
-        let mut effects = Vec::new();
-        if self.is_moving() && !self.cancelling {
-            self.cancelling = true;
-            effects.push(Effect::CancelMigration);
+        if !self.is_moving() || stop == Stop::AtOnce {
+            return self.stop_guest(stop);
         }
-        effects.extend(self.stop_guest(stop));
-        effects
+        self.stop = Some(self.stop.map_or(stop, |earlier| sooner(earlier, stop)));
+        if std::mem::replace(&mut self.cancelling, true) { Vec::new() } else { vec![Effect::CancelMigration] }
     }
 
     fn stop_guest(&mut self, stop: Stop) -> Vec<Effect> {

@@ -3,37 +3,22 @@
 //! The sockets are in [`MIGRATION_SOCKETS`](crate::MIGRATION_SOCKETS) and are named after the instance and the channel, on both sides
 //! alike: where the source's QEMU connects, the target's listens.
 
-use api::kubevirt::{MigrationMode, ProgressSample};
+use api::kubevirt::{MigrationMode, MigrationOptions, ProgressSample};
 use serde::{Deserialize, Serialize};
 
 /// How a guest is to move.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MigrateOptions {
     /// UID of the migration.
     pub uid: String,
     /// What the names of its sockets begin with: see [`MigrateOptions::socket`].
     pub sockets: String,
-    /// Most bytes a second; none: no limit.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub bytes_per_second: Option<u64>,
-    /// How long the guest may stand still at switch-over.
-    pub downtime_ms: u64,
     /// Connections for memory beside the first; none: that one alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parallel_connections: Option<u16>,
-    /// Slow a guest down that writes faster than it is sent.
-    pub auto_converge: bool,
-    /// When the time is over, let the guest run at the target before its memory is there.
-    pub post_copy: bool,
-    /// When the time is over, let the guest stand still until its memory is there.
-    pub workload_disruption: bool,
-    /// Move also where the hypervisor thinks it unsafe for the disks.
-    pub allow_unsafe: bool,
-    /// The time: for each GiB of the guest, begun ones too.
-    pub seconds_per_gib: u64,
-    /// Without progress for so long, the move is given up.
-    pub progress_timeout_seconds: u64,
+    /// What was settled for this move.
+    pub settings: MigrationOptions,
 }
 
 impl MigrateOptions {

@@ -4,7 +4,9 @@
 
 use std::net::IpAddr;
 
-use api::kubevirt::{MigrationMode, ProgressSample, VirtualMachineInstance, VirtualMachineInstanceSpec};
+use api::kubevirt::{
+    MigrationMode, MigrationOptions, ProgressSample, VirtualMachineInstance, VirtualMachineInstanceSpec,
+};
 use api::mac::MacAddress;
 use ipnet::IpNet;
 use proptest::{collection::vec, option, prelude::*};
@@ -81,14 +83,10 @@ fn instance() -> impl Strategy<Value = Box<VirtualMachineInstance>> {
 
 prop_compose! {
     fn options()(
-        uid: String, sockets: String, bytes_per_second: Option<u64>, downtime_ms: u64, parallel_connections: Option<u16>,
-        (auto_converge, post_copy, workload_disruption, allow_unsafe) in any::<(bool, bool, bool, bool)>(),
-        seconds_per_gib: u64, progress_timeout_seconds: u64,
+        uid: String, sockets: String, parallel_connections: Option<u16>, max_downtime_ms: u64, allow_post_copy: bool,
     ) -> Box<MigrateOptions> {
-        Box::new(MigrateOptions {
-            uid, sockets, bytes_per_second, downtime_ms, parallel_connections, auto_converge, post_copy,
-            workload_disruption, allow_unsafe, seconds_per_gib, progress_timeout_seconds,
-        })
+        let settings = MigrationOptions { max_downtime_ms, allow_post_copy, ..MigrationOptions::default() };
+        Box::new(MigrateOptions { uid, sockets, parallel_connections, settings })
     }
 }
 

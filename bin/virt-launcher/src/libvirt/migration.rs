@@ -30,7 +30,7 @@ pub fn migrate(
         let channel = u16::try_from(channel).unwrap_or_default();
         sockets.join(MigrateOptions::socket(&options.sockets, channel)).display().to_string()
     };
-    domain.migrate_set_max_downtime(options.downtime_ms.max(1), 0)?;
+    domain.migrate_set_max_downtime(options.settings.max_downtime_ms.max(1), 0)?;
     let flags = flags(options, !disks.is_empty());
     let parameters = MigrateParameters {
         disks_uri: (!disks.is_empty()).then(|| format!("unix://{}", socket(channels::DISKS))),
@@ -39,8 +39,8 @@ pub fn migrate(
         dest_xml: Some(prepared(
             &domain.xml_desc(sys::VIR_DOMAIN_XML_MIGRATABLE | sys::VIR_DOMAIN_XML_SECURE)?,
         )),
-        // Rounded up: a limit below libvirt's unit is a limit too.
-        bandwidth: options.bytes_per_second.map(|limit| limit.div_ceil(MIB)),
+        // Rounded up: a limit below libvirt's unit is a limit too. What is no number was refused when it was written.
+        bandwidth: options.settings.bandwidth().ok().flatten().map(|limit| limit.get().div_ceil(MIB)),
         parallel_connections: connections(options).map(i32::from),
         ..MigrateParameters::default()
     };
@@ -53,9 +53,9 @@ fn flags(options: &MigrateOptions, disks: bool) -> u32 {
     let optional = [
         (disks, sys::VIR_MIGRATE_NON_SHARED_DISK),
         (connections(options).is_some(), sys::VIR_MIGRATE_PARALLEL),
-        (options.auto_converge, sys::VIR_MIGRATE_AUTO_CONVERGE),
-        (options.post_copy, sys::VIR_MIGRATE_POSTCOPY),
-        (options.allow_unsafe, sys::VIR_MIGRATE_UNSAFE),
+        (options.settings.allow_auto_converge, sys::VIR_MIGRATE_AUTO_CONVERGE),
+        (options.settings.allow_post_copy, sys::VIR_MIGRATE_POSTCOPY),
+        (options.settings.unsafe_migration_override, sys::VIR_MIGRATE_UNSAFE),
     ];
     let always = sys::VIR_MIGRATE_LIVE | sys::VIR_MIGRATE_PEER2PEER | sys::VIR_MIGRATE_PERSIST_DEST;
     optional.into_iter().filter(|(wanted, _)| *wanted).fold(always, |flags, (_, flag)| flags | flag)
@@ -63,7 +63,7 @@ fn flags(options: &MigrateOptions, disks: bool) -> u32 {
 
 /// QEMU does not make both of one move: post-copy and parallel connections.
 fn connections(options: &MigrateOptions) -> Option<u16> {
-    options.parallel_connections.filter(|count| *count > 0 && !options.post_copy)
+    options.parallel_connections.filter(|count| *count > 0 && !options.settings.allow_post_copy)
 }
 
 /// The domain as the target makes it. One that came here by a move has it already.
@@ -136,6 +136,8 @@ fn checked(outcome: std::ffi::c_int) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
+    use api::kubevirt::MigrationOptions;
+
     use super::*;
 
     #[test]
@@ -153,7 +155,8 @@ mod tests {
     fn what_is_asked_for_is_what_libvirt_is_told() {
         let options = MigrateOptions { parallel_connections: Some(4), ..MigrateOptions::default() };
         assert_ne!(flags(&options, false) & sys::VIR_MIGRATE_PARALLEL, 0);
-        let options = MigrateOptions { post_copy: true, ..options };
+        let settings = MigrationOptions { allow_post_copy: true, ..MigrationOptions::default() };
+        let options = MigrateOptions { settings, ..options };
         assert_eq!(flags(&options, false) & sys::VIR_MIGRATE_PARALLEL, 0);
         assert_ne!(flags(&options, false) & sys::VIR_MIGRATE_POSTCOPY, 0);
     }

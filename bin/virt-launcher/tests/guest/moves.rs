@@ -6,7 +6,8 @@ use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use api::kubevirt::VirtualMachineInstance;
+use api::kubevirt::{MigrationOptions, VirtualMachineInstance};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::json;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinHandle;
@@ -26,15 +27,16 @@ fn traveller() -> Box<VirtualMachineInstance> {
 }
 
 fn options(uid: &str) -> MigrateOptions {
-    MigrateOptions {
-        uid: uid.to_owned(),
-        sockets: traveller().metadata.uid.unwrap(),
-        downtime_ms: 300,
-        parallel_connections: Some(2),
-        seconds_per_gib: 150,
-        progress_timeout_seconds: 150,
-        ..MigrateOptions::default()
-    }
+    let settings = MigrationOptions { max_downtime_ms: 300, ..MigrationOptions::default() };
+    let sockets = traveller().metadata.uid.unwrap();
+    MigrateOptions { uid: uid.to_owned(), sockets, parallel_connections: Some(2), settings }
+}
+
+/// So slow that it does not end by itself.
+fn slow(uid: &str) -> Box<MigrateOptions> {
+    let mut options = options(uid);
+    options.settings.bandwidth_per_migration = Quantity("1Mi".to_owned());
+    Box::new(options)
 }
 
 /// The channels of a move, open as long as this lives.
@@ -145,9 +147,7 @@ async fn a_move_that_is_given_up_leaves_the_guest_where_it_was() {
     let (mut source, mut target) = two_nodes().await;
     let mut counter = Counter::open(&source);
     let _road = Road::open(&source, &target);
-    // So slow that it cannot end before it is given up.
-    let slow = MigrateOptions { bytes_per_second: Some(1 << 20), ..options("m1") };
-    source.send(&Command::Migrate { options: Box::new(slow) }).await;
+    source.send(&Command::Migrate { options: slow("m1") }).await;
     let sent =
         |status: &Status| status.migration.as_ref().is_some_and(|report| report.sample.processed_bytes > 0);
     let under_way = source.until("under way", 60, sent).await;
@@ -173,8 +173,7 @@ async fn a_target_that_dies_on_the_way_leaves_the_guest_where_it_was() {
     let (mut source, target) = two_nodes().await;
     let mut counter = Counter::open(&source);
     let road = Road::open(&source, &target);
-    let slow = MigrateOptions { bytes_per_second: Some(1 << 20), ..options("m1") };
-    source.send(&Command::Migrate { options: Box::new(slow) }).await;
+    source.send(&Command::Migrate { options: slow("m1") }).await;
     let sent =
         |status: &Status| status.migration.as_ref().is_some_and(|report| report.sample.processed_bytes > 0);
     source.until("under way", 60, sent).await;

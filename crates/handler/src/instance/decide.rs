@@ -60,6 +60,8 @@ pub struct Situation<'a> {
     pub receiving: Option<&'a str>,
     /// The migration whose sockets are open.
     pub sending: Option<&'a str>,
+    /// Why its target could not be reached.
+    pub obstacle: Option<&'a str>,
 }
 
 impl<'a> Situation<'a> {

@@ -94,13 +94,14 @@ pub fn receive(
     })
 }
 
-/// Which sockets are to be open. Those of a move that began with another handler are gone, and so is the move.
+/// Which sockets are to be open: until the end is written down, for whether they were there says how it came. Those of a move that
+/// began with another handler are gone, and so is the move.
 pub fn send(situation: &Situation<'_>, role: Role<'_>, instance: &VirtualMachineInstance) -> Option<Send> {
     let Role::Source(state) = role else { return None };
     let uid = state.migration_uid.clone()?;
     let wanted = match report(situation.heard, state) {
         None => !state.abort_requested,
-        Some(report) => !report.phase.is_final() && situation.sending == Some(uid.as_str()),
+        Some(_) => situation.sending == Some(uid.as_str()),
     };
     let address: IpAddr = state.target_node_address.as_ref()?.parse().ok()?;
     let by_channel = state.target_direct_migration_node_ports.iter();
@@ -166,21 +167,11 @@ fn move_options(
     instance: &VirtualMachineInstance,
     processors: usize,
 ) -> MigrateOptions {
-    let options = options(state);
-    let seconds = |value: i64| u64::try_from(value.max(1)).unwrap_or(u64::MAX);
     MigrateOptions {
         uid: state.migration_uid.clone().unwrap_or_default(),
         sockets: source_instance(state, instance),
-        // What is no number was refused when it was written; what slipped through is no limit.
-        bytes_per_second: options.bandwidth().ok().flatten().map(std::num::NonZero::get),
-        downtime_ms: options.max_downtime_ms,
         parallel_connections: u16::try_from(processors.min(MOST_CONNECTIONS)).ok(),
-        auto_converge: options.allow_auto_converge,
-        post_copy: options.allow_post_copy,
-        workload_disruption: options.allow_workload_disruption,
-        allow_unsafe: options.unsafe_migration_override,
-        seconds_per_gib: seconds(options.completion_timeout_per_gib),
-        progress_timeout_seconds: seconds(options.progress_timeout),
+        settings: options(state),
     }
 }
 
@@ -218,7 +209,6 @@ fn source_record(situation: &Situation<'_>, state: &MigrationState, now: Timesta
     };
     new.start_timestamp.get_or_insert(Time(now));
     new.mode = Some(report.mode);
-    let reason = report.reason.as_deref();
     match report.phase {
         MigrationPhase::Running if state.abort_requested => {
             new.abort_status.get_or_insert(AbortStatus::Aborting);
@@ -235,11 +225,20 @@ fn source_record(situation: &Situation<'_>, state: &MigrationState, now: Timesta
             new.abort_status = Some(AbortStatus::Succeeded);
             fail(&mut new, ABORTED, now);
         }
-        MigrationPhase::Failed => fail(&mut new, reason.unwrap_or("the hypervisor does not say why"), now),
+        MigrationPhase::Failed => fail(&mut new, &why(situation, report), now),
     }
     let side = new.source_state.get_or_insert_with(SourceState::default);
     side.common.node.get_or_insert_with(|| situation.node.to_owned());
     new
+}
+
+/// The hypervisor sees sockets that break; why they broke is known here.
+fn why(situation: &Situation<'_>, report: &MigrationReport) -> String {
+    let said = report.reason.as_deref().unwrap_or("the hypervisor does not say why");
+    if situation.sending != Some(report.uid.as_str()) {
+        return format!("the handler of the source node ended while the guest moved: {said}");
+    }
+    situation.obstacle.map_or_else(|| said.to_owned(), |obstacle| format!("{obstacle}: {said}"))
 }
 
 /// The guest stays. A reason that is there already is the one of whoever asked for the end.

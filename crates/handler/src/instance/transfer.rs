@@ -204,19 +204,8 @@ impl Telling {
     ) -> Result<(), kube::Error> {
         let namespace = instance.namespace().unwrap_or_default();
         let migrations: Api<VirtualMachineInstanceMigration> = Api::namespaced(client.clone(), &namespace);
-        let known = self.name.as_ref().filter(|(uid, _)| *uid == progress.uid).map(|(_, name)| name.clone());
-        let name = match known {
-            Some(name) => name,
-            None => {
-                let of_instance = format!("{}={}", labels::VMI_NAME, instance.name_any());
-                let all = migrations.list_metadata(&ListParams::default().labels(&of_instance)).await?;
-                let asked = all.items.iter().find(|found| found.uid().as_ref() == Some(&progress.uid));
-                // A move that nobody asked for by an object has nobody to tell.
-                let Some(asked) = asked else { return Ok(()) };
-                self.name = Some((progress.uid.clone(), asked.name_any()));
-                asked.name_any()
-            }
-        };
+        // A move that nobody asked for by an object has nobody to tell.
+        let Some(name) = self.name(&migrations, instance, &progress.uid).await? else { return Ok(()) };
         let patch = json!({ "metadata": { "uid": progress.uid },
             "status": { "progress": MigrationProgress::new(progress.sample.clone()) } });
         match migrations.patch_status(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
@@ -225,5 +214,22 @@ impl Telling {
             Err(kube::Error::Api(answer)) if matches!(answer.code, 404 | 409) => Ok(()),
             Err(cause) => Err(cause),
         }
+    }
+
+    /// The name of the migration of this UID, which nothing else says.
+    async fn name(
+        &mut self,
+        migrations: &Api<VirtualMachineInstanceMigration>,
+        instance: &VirtualMachineInstance,
+        uid: &str,
+    ) -> Result<Option<String>, kube::Error> {
+        if let Some((_, name)) = self.name.as_ref().filter(|(known, _)| known == uid) {
+            return Ok(Some(name.clone()));
+        }
+        let of_instance = format!("{}={}", labels::VMI_NAME, instance.name_any());
+        let all = migrations.list_metadata(&ListParams::default().labels(&of_instance)).await?;
+        let asked = all.items.iter().find(|found| found.uid().as_deref() == Some(uid));
+        self.name = asked.map(|asked| (uid.to_owned(), asked.name_any()));
+        Ok(asked.map(|asked| asked.name_any()))
     }
 }

@@ -1,13 +1,15 @@
 //! One move of the guest away: the hypervisor's long call, its progress beside it, and the truth after it.
+//!
+//! Whether a move gets anywhere is decided in the crate `migration`; here it is looked at, and what is decided is done.
 
 use std::time::{Duration, Instant};
 
-use api::kubevirt::MigrationMode;
+use api::kubevirt::{MigrationMode, MigrationOptions};
+use migration::{Convergence, Verdict};
 use tracing::{info, warn};
 use wire::MigrateOptions;
 
 use super::Executor;
-use crate::convergence::{Convergence, Verdict};
 use crate::domain;
 use crate::hypervisor::{DomainState, Hypervisor};
 use crate::supervise::Input;
@@ -15,25 +17,41 @@ use crate::supervise::Input;
 /// How often the progress is looked at.
 const INTERVAL: Duration = Duration::from_millis(250);
 
+/// A move under way, as far as it was seen.
+struct Watched {
+    begun: Instant,
+    settings: MigrationOptions,
+    /// None before it is known how much there is to move.
+    convergence: Option<Convergence>,
+    mode: MigrationMode,
+    given_up: Option<String>,
+}
+
 impl Executor {
     pub(super) async fn migrate(&self, options: MigrateOptions) {
         info!(?options, "the guest moves");
-        let mut watch = Convergence::new(&options);
-        let mut given_up = None;
+        let mut watched = Watched {
+            begun: Instant::now(),
+            settings: options.settings.clone(),
+            convergence: None,
+            mode: MigrationMode::PreCopy,
+            given_up: None,
+        };
         let sockets = self.settings.migration_sockets();
         let disks = self.made.lock().await.plan.as_ref().map(domain::travelling).unwrap_or_default();
         let moving = self.call(move |hypervisor| hypervisor.migrate(&options, disks, &sockets));
         tokio::pin!(moving);
-        let (begun, mut ticks) = (Instant::now(), tokio::time::interval(INTERVAL));
+        let mut ticks = tokio::time::interval(INTERVAL);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let outcome = loop {
             tokio::select! {
                 outcome = &mut moving => break outcome,
-                _ = ticks.tick() => self.look_at_move(begun.elapsed(), &mut watch, &mut given_up).await,
+                _ = ticks.tick() => self.look_at_move(&mut watched).await,
             }
         };
+        let Watched { given_up, mode, .. } = watched;
         let outcome = self.where_it_is(outcome).await.map_err(|cause| given_up.unwrap_or(cause));
-        if outcome.is_err() && watch.mode() == MigrationMode::Paused {
+        if outcome.is_err() && mode == MigrationMode::Paused {
             self.report("resuming the guest after its move failed", Hypervisor::resume).await;
         }
         let sample = if outcome.is_ok() { self.call(Hypervisor::summary).await.ok().flatten() } else { None };
@@ -49,22 +67,36 @@ impl Executor {
         }
     }
 
-    async fn look_at_move(&self, elapsed: Duration, watch: &mut Convergence, given_up: &mut Option<String>) {
+    async fn look_at_move(&self, watched: &mut Watched) {
         let sample = match self.call(Hypervisor::progress).await {
-            Ok(Some(sample)) => sample,
-            Ok(None) => return,
+            // Before the first page there is nothing to be late with.
+            Ok(Some(sample)) if sample.total_bytes > 0 => sample,
+            Ok(_) => return,
             Err(cause) => return warn!(cause, "the hypervisor does not say how far the move is"),
         };
-        let verdict = if given_up.is_some() { Verdict::GoOn } else { watch.judge(elapsed, &sample) };
-        self.say(Input::Moved { sample, mode: watch.mode() });
+        let remaining = sample.remaining_bytes;
+        let convergence = watched
+            .convergence
+            .get_or_insert_with(|| Convergence::new(&watched.settings, sample.total_bytes));
+        let verdict = match watched.given_up {
+            None => convergence.judge(watched.begun.elapsed(), remaining, watched.mode),
+            Some(_) => Verdict::GoOn,
+        };
         match verdict {
             Verdict::GoOn => {}
-            Verdict::PostCopy => self.report("starting post-copy", Hypervisor::start_post_copy).await,
-            Verdict::Pause => self.report("pausing the guest for its move", Hypervisor::pause).await,
-            Verdict::GiveUp { reason } => {
-                *given_up = Some(reason);
+            Verdict::PostCopy => {
+                watched.mode = MigrationMode::PostCopy;
+                self.report("starting post-copy", Hypervisor::start_post_copy).await;
+            }
+            Verdict::Pause => {
+                watched.mode = MigrationMode::Paused;
+                self.report("pausing the guest for its move", Hypervisor::pause).await;
+            }
+            Verdict::GiveUp(reason) => {
+                watched.given_up = Some(reason);
                 self.report("giving the move up", Hypervisor::cancel_migration).await;
             }
         }
+        self.say(Input::Moved { sample, mode: watched.mode });
     }
 }

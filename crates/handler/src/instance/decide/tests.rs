@@ -74,6 +74,7 @@ impl Case {
             here: None,
             receiving: None,
             sending: None,
+            obstacle: None,
         };
         decide(&situation, now)
     }

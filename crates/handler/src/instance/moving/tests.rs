@@ -18,6 +18,7 @@ struct Side {
     here: Option<Here>,
     receiving: Option<&'static str>,
     sending: Option<&'static str>,
+    obstacle: Option<&'static str>,
 }
 
 fn side(node: &'static str, pod: &str, phase: Phase, extra: Value) -> Side {
@@ -44,6 +45,7 @@ fn side(node: &'static str, pod: &str, phase: Phase, extra: Value) -> Side {
         }),
         receiving: None,
         sending: None,
+        obstacle: None,
     }
 }
 
@@ -74,6 +76,7 @@ impl Side {
             here: self.here,
             receiving: self.receiving,
             sending: self.sending,
+            obstacle: self.obstacle,
         };
         decide(&situation, Timestamp::from_second(100).unwrap())
     }
@@ -144,7 +147,7 @@ fn a_source_waits_for_an_address_opens_sockets_and_moves_once() {
     assert_eq!(decision.tell, None, "not before the sockets are there");
     side.sending = Some("m");
     let Some(Command::Migrate { options }) = side.decide().tell else { panic!("it moves") };
-    assert_eq!((options.bytes_per_second, options.downtime_ms), (Some(64 << 20), 200));
+    assert_eq!(options.settings.bandwidth().unwrap().unwrap().get(), 64 << 20);
     assert_eq!((options.sockets.as_str(), options.parallel_connections), ("u", Some(4)));
     side.told.migrate = Some("m".to_owned());
     assert_eq!(side.decide().tell, None);
@@ -173,8 +176,17 @@ fn a_move_that_died_with_its_handler_is_reported_and_not_begun_again() {
     assert_eq!((decision.send, decision.tell), (None, None));
     let state = side.recorded();
     assert!(state.completed && state.failed && state.end_timestamp.is_some());
-    assert_eq!(state.failure_reason.as_deref(), Some("the socket was closed"));
+    let expected = "the handler of the source node ended while the guest moved: the socket was closed";
+    assert_eq!(state.failure_reason.as_deref(), Some(expected));
     assert_eq!(state.abort_status, None);
+    // The same with the handler that began it.
+    let mut side =
+        source(Phase::Running, published()).reporting(MigrationPhase::Failed, Some("the socket was closed"));
+    side.sending = Some("m");
+    assert_eq!(side.recorded().failure_reason.as_deref(), Some("the socket was closed"));
+    side.obstacle = Some("node b does not answer");
+    let reason = side.recorded().failure_reason.unwrap();
+    assert_eq!(reason, "node b does not answer: the socket was closed");
 }
 
 #[test]
