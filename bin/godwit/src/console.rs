@@ -53,8 +53,8 @@ const IN_USE: u8 = 5;
 enum End {
     Left,
     Signal(u8),
-    /// None: the connection broke off before anybody said how.
-    Remote(Option<Status>),
+    /// By the other side, which may say how.
+    Remote,
 }
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
@@ -100,7 +100,7 @@ async fn talk(mut process: AttachedProcess, vm: &str) -> anyhow::Result<ExitCode
     let mut input = process.stdin().context(missing)?;
     let output = process.stdout().context(missing)?;
     let mut problems = process.stderr().context(missing)?.take(LONGEST);
-    let mut status = std::pin::pin!(process.take_status().context(missing)?);
+    let status = std::pin::pin!(process.take_status().context(missing)?);
     let mut said = String::new();
     let end = {
         let terminal = Terminal::raw().context("setting up the terminal")?;
@@ -113,22 +113,19 @@ async fn talk(mut process: AttachedProcess, vm: &str) -> anyhow::Result<ExitCode
         };
         tokio::select! {
             typed = type_into(&mut input) => typed.map(|()| End::Left),
-            shown = listening => match shown {
-                Ok(()) => Ok(End::Remote(status.as_mut().await)),
-                Err(cause) => Err(cause),
-            },
+            shown = listening => shown.map(|()| End::Remote),
             signal = stop() => signal.map(End::Signal),
         }
     };
     match end.context("the console's bytes cannot be moved")? {
-        End::Remote(status) => verdict(status.as_ref(), said.trim(), vm),
+        End::Remote => verdict(status.await.as_ref(), said.trim(), vm),
         left => {
             // In good order: whoever comes next finds the console free. If not, the end of the connection does the same.
             let _ = input.shutdown().await;
             let _ = tokio::time::timeout(FAREWELL, status).await;
             Ok(match left {
                 End::Signal(number) => ExitCode::from(128 + number),
-                End::Left | End::Remote(_) => ExitCode::SUCCESS,
+                End::Left | End::Remote => ExitCode::SUCCESS,
             })
         }
     }

@@ -90,6 +90,9 @@ pub struct Server {
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
+/// Why something is not done: status and text.
+type Refusal = (StatusCode, String);
+
 /// What happens on a connection once it is no longer HTTP's.
 type Next = Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>;
 
@@ -183,7 +186,7 @@ async fn answer(
         let asked = (*what, *namespace, *pod, *container);
         return converse(&mut request, &query, board, runtime, asked, next)
             .await
-            .unwrap_or_else(|refusal| refusal);
+            .unwrap_or_else(|(status, why)| text(status, why));
     }
     if request.method() != Method::GET {
         return text(StatusCode::METHOD_NOT_ALLOWED, "only GET is answered here\n");
@@ -208,15 +211,14 @@ async fn converse(
     runtime: &Runtime,
     (what, namespace, pod, container): (&str, &str, &str, &str),
     next: &Next,
-) -> Result<Response<Body>, Response<Body>> {
+) -> Result<Response<Body>, Refusal> {
     let id = find(board, (namespace, pod, container), false)?;
-    let asked = Asked::parse(query).map_err(|problem| text(StatusCode::BAD_REQUEST, problem))?;
-    let not_running = |cause: crate::runtime::Error| text(StatusCode::BAD_REQUEST, chain(&cause));
+    let asked = Asked::parse(query).map_err(|problem| (StatusCode::BAD_REQUEST, problem))?;
+    let not_running = |cause: crate::runtime::Error| (StatusCode::BAD_REQUEST, chain(&cause));
     runtime.must_run(&id).await.map_err(not_running)?;
     let (response, connection) = conversation::accept(request)?;
     let talk = if what == "exec" { asked.exec(runtime, &id).await } else { asked.attach(runtime, &id).await };
-    let talk = talk.map_err(|(status, problem)| text(status, problem))?;
-    let conversation = conversation::run(connection, talk);
+    let conversation = conversation::run(connection, talk?);
     *next.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::pin(conversation));
     Ok(response)
 }
@@ -233,18 +235,18 @@ fn find(
     board: &Board,
     (namespace, pod, container): (&str, &str, &str),
     previous: bool,
-) -> Result<ContainerId, Response<Body>> {
+) -> Result<ContainerId, Refusal> {
     let Some(published) = board.find(namespace, pod) else {
-        return Err(text(StatusCode::NOT_FOUND, format!("pod {namespace}/{pod} is not on this node")));
+        return Err((StatusCode::NOT_FOUND, format!("pod {namespace}/{pod} is not on this node")));
     };
     if !crate::pod::has_container(&published.pod, container) {
-        return Err(text(StatusCode::NOT_FOUND, format!("pod {pod} has no container {container}")));
+        return Err((StatusCode::NOT_FOUND, format!("pod {pod} has no container {container}")));
     }
     let attempt = published.attempts.get(container).copied();
     let attempt = if previous { attempt.and_then(|attempt| attempt.checked_sub(1)) } else { attempt };
     let Some(attempt) = attempt else {
         let what = if previous { "has not run before" } else { "is waiting to start" };
-        return Err(text(StatusCode::BAD_REQUEST, format!("container {container:?} in pod {pod:?} {what}")));
+        return Err((StatusCode::BAD_REQUEST, format!("container {container:?} in pod {pod:?} {what}")));
     };
     let uid = published.pod.metadata.uid.clone().unwrap_or_default();
     Ok(ContainerId { pod: uid, container: container.to_owned(), attempt })
@@ -258,7 +260,7 @@ async fn log(
 ) -> Response<Body> {
     let id = match find(board, (namespace, pod, container), options.previous) {
         Ok(id) => id,
-        Err(refusal) => return refusal,
+        Err((status, why)) => return text(status, why),
     };
     match LogFile::open(&runtime.log(&id)).await {
         Ok(file) => {

@@ -31,14 +31,14 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig
 use tokio_tungstenite::tungstenite::{self, Message, Utf8Bytes};
 
 use super::channels::{self, Outcome, STDERR, STDOUT, Said, VERSIONS};
-use super::{Body, text};
+use super::{Body, Refusal};
 use crate::error::chain;
 use crate::runtime::{Input, Output, Terminal};
 
 /// How often the client is asked whether it is there.
 const PULSE: Duration = Duration::from_secs(10);
 /// How long a client may be silent; whoever is there answers when asked.
-const SILENCE: Duration = Duration::from_secs(60);
+const SILENCE: Duration = Duration::from_mins(1);
 /// How long the client may take to say good-bye. What it still sends meanwhile must be read, or the last words to it could be lost.
 const GOOD_BYE: Duration = Duration::from_secs(5);
 /// Nobody types, or pastes, that much in one message.
@@ -59,8 +59,8 @@ pub struct Talk {
 }
 
 /// Judges the request for another protocol: the answer that accepts it, and the connection that follows.
-pub fn accept(request: &mut Request<Incoming>) -> Result<(Response<Body>, OnUpgrade), Response<Body>> {
-    let bad = |why: String| text(StatusCode::BAD_REQUEST, why);
+pub fn accept(request: &mut Request<Incoming>) -> Result<(Response<Body>, OnUpgrade), Refusal> {
+    let bad = |why: String| (StatusCode::BAD_REQUEST, why);
     let wanted = request.headers().get(UPGRADE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if !wanted.eq_ignore_ascii_case("websocket") {
         let versions = VERSIONS.join(", ");

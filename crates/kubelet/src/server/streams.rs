@@ -7,15 +7,12 @@ use super::channels::Outcome;
 use super::conversation::Talk;
 use super::logs::Line;
 use super::query::{flag, pairs};
-use super::{FOLLOW, LogFile};
+use super::{FOLLOW, LogFile, Refusal};
 use crate::error::chain;
 use crate::runtime::{ContainerId, Error, Output, Runtime, Session, Streams};
 
 /// How much of a container's output waits for a client that is slow to read.
 const WAITING: usize = 64 * 1024;
-
-/// A refusal: status and text.
-pub type Refusal = (StatusCode, String);
 
 /// What is asked for.
 #[derive(Debug, Default, PartialEq)]

@@ -20,6 +20,7 @@ use crate::runtime::process::Handle;
 
 /// Which streams somebody wants of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[allow(clippy::struct_excessive_bools, reason = "each is asked for on its own")]
 pub struct Streams {
     pub stdin: bool,
     pub stdout: bool,
