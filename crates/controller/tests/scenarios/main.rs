@@ -4,10 +4,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on stops")]
 
 mod admission;
+mod certificates;
 mod deletion;
 mod deploy;
 mod election;
 mod instances;
 mod machines;
+mod operator;
 mod restarts;
 mod support;
