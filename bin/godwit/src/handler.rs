@@ -10,7 +10,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 /// Run the agent of a node: its launcher pods, their networks, what their instances show
 ///
-/// One a node, as the DaemonSet of deploy/virt-handler.yaml. It stops with SIGTERM, and VMs go on. Paths are those of the node, and
+/// One a node, as the DaemonSet that virt-controller makes. It stops with SIGTERM, and VMs go on. Paths are those of the node, and
 /// the same in its own container.
 #[derive(clap::Args)]
 pub struct Arguments {

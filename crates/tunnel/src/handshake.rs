@@ -252,15 +252,18 @@ fn next_record(socket: &mut Timed<'_>, input: &mut Vec<u8>, shown: usize) -> Res
 }
 
 /// Sends the alert that rustls made of a failure, so that the other side can say more than "it broke".
+///
+/// rustls is asked once: it hands out what it has to say before it looks at its input. Asked again it would read on, and what broke
+/// the handshake would break it a second time, which rustls does not expect. It needs the input all the same: where messages that
+/// it has not handled yet lie is remembered by their place in it.
 fn say_why<Side>(connection: &mut UnbufferedConnectionCommon<Side>, socket: &mut Timed<'_>, input: &mut [u8])
 where
     UnbufferedConnectionCommon<Side>: Process<Side>,
 {
     let mut output = Vec::new();
-    while let Ok(ConnectionState::EncodeTlsData(message)) = connection.process(input).state {
-        if matches!(encode(message, &mut output), Next::Failed(_)) {
-            break;
-        }
+    if let Ok(ConnectionState::EncodeTlsData(message)) = connection.process(input).state {
+        // What cannot be encoded is not sent.
+        let _ = encode(message, &mut output);
     }
     // The handshake has failed already; that the other side does not hear why changes nothing.
     let _ = socket.send(&output);
@@ -310,6 +313,16 @@ mod tests {
         };
         assert!(matches!(word, Received::Data(range) if session.incoming.plain(range.clone()) == b"word"));
         [serving.join().unwrap(), session.resumed]
+    }
+
+    #[test]
+    fn a_handshake_that_breaks_breaks_once() {
+        let authority = Authority::generate("authority", Duration::from_hours(1)).unwrap();
+        let subject = Subject { common_name: "node".into(), ..Subject::default() };
+        let identity: Identity = authority.issue(&subject, Duration::from_hours(1)).unwrap();
+        let credentials = Credentials::tls(&identity, &[authority.certificate()]).unwrap();
+        let said = include_bytes!("../../../fuzz/corpus/hello/one-alert-only");
+        assert!(!crate::fuzzing::serve(&credentials, said));
     }
 
     #[test]

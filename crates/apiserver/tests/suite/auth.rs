@@ -1,5 +1,6 @@
 //! Who asks, and what they may.
 
+use base64::Engine as _;
 use k8s_openapi::api::authorization::v1::SelfSubjectAccessReview;
 use kube::Api;
 use kube::api::PostParams;
@@ -97,4 +98,62 @@ async fn admins_may_ask_what_they_may() {
     .unwrap();
     let answer = Api::all(space.client.clone()).create(&PostParams::default(), &review).await.unwrap();
     assert!(answer.status.unwrap().allowed);
+}
+
+#[tokio::test]
+async fn a_request_for_a_certificate_says_which_pod_asks_and_is_decided_and_answered_apart() {
+    let space = Space::new().await;
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}});
+    space.http.post(&space.core("serviceaccounts"), &account).await.ok();
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "wren"}, "spec": {
+        "serviceAccountName": "robot", "nodeName": "nest", "containers": [{"name": "main", "image": "i"}]}});
+    let pod = space.http.post(&space.core("pods"), &pod).await.ok();
+    let uid = pod["metadata"]["uid"].as_str().unwrap();
+    let bound = json!({"kind": "Pod", "apiVersion": "v1", "name": "wren", "uid": uid});
+    let request = |bound| json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"boundObjectRef": bound}});
+    let token = space.http.post(&space.core("serviceaccounts/robot/token"), &request(bound)).await.ok();
+    let token = token["status"]["token"].as_str().expect("a token").to_owned();
+    let other = json!({"kind": "Pod", "apiVersion": "v1", "name": "wren", "uid": "another"});
+    space
+        .http
+        .post(&space.core("serviceaccounts/robot/token"), &request(other))
+        .await
+        .refused(409, "Conflict");
+    allow_requests(&space).await;
+
+    let robot = space.server.http_as(Identity::Token(token)).await;
+    let requests = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+    let pem = base64::engine::general_purpose::STANDARD.encode(identity::Request::new("nest").unwrap().pem());
+    let asked = json!({"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
+        "metadata": {"name": space.name}, "spec": {"request": pem, "signerName": "example.com/birds",
+            "usages": ["client auth"], "username": "somebody-else"}});
+    let stamped = robot.post(requests, &asked).await.ok();
+    assert_eq!(stamped["spec"]["username"], format!("system:serviceaccount:{}:robot", space.name));
+    assert_eq!(stamped["spec"]["extra"]["authentication.kubernetes.io/pod-name"], json!(["wren"]));
+    assert_eq!(stamped["spec"]["extra"]["authentication.kubernetes.io/pod-uid"], json!([uid]));
+    assert_eq!(stamped["spec"]["extra"]["authentication.kubernetes.io/node-name"], json!(["nest"]));
+
+    let path = format!("{requests}/{}", space.name);
+    let mut decided = stamped.clone();
+    decided["status"] = json!({"certificate": "bm90aGluZw==", "conditions": [{"type": "Approved", "status": "True",
+        "reason": "Test", "message": "so be it"}]});
+    let decided = space.http.put(&format!("{path}/approval"), &decided).await.ok();
+    assert_eq!(decided["status"]["conditions"][0]["type"], "Approved");
+    assert_eq!(decided["status"]["certificate"], serde_json::Value::Null, "an approval is no answer");
+    space.http.delete(&path).await.ok();
+}
+
+/// On a server that evaluates roles, robots may ask for certificates.
+async fn allow_requests(space: &Space) {
+    let group = "rbac.authorization.k8s.io";
+    let name = format!("requests-{}", space.name);
+    let role = json!({"apiVersion": format!("{group}/v1"), "kind": "ClusterRole", "metadata": {"name": name},
+        "rules": [{"apiGroups": ["certificates.k8s.io"], "resources": ["certificatesigningrequests"], "verbs": ["create"]}]});
+    space.http.post(&format!("/apis/{group}/v1/clusterroles"), &role).await.ok();
+    let binding = json!({
+        "apiVersion": format!("{group}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": name},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": name},
+        "subjects": [{"kind": "ServiceAccount", "name": "robot", "namespace": space.name}],
+    });
+    space.http.post(&format!("/apis/{group}/v1/clusterrolebindings"), &binding).await.ok();
 }

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on stops")]
 
 mod admission;
+mod certificates;
 mod deletion;
 mod deploy;
 mod election;
@@ -12,6 +13,7 @@ mod instances;
 mod machines;
 mod migrations;
 mod moves;
+mod operator;
 mod queue;
 mod restarts;
 mod setting;

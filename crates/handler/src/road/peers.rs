@@ -11,6 +11,7 @@ use std::time::Duration;
 use api::godwit::RoadReport;
 use api::names::annotations;
 use futures::{StreamExt as _, stream};
+use identity::Member;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -22,8 +23,9 @@ use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
+use tunnel::Dialler;
 
-use super::{Open, Road, Way};
+use super::{Road, Unavailable, Way};
 use crate::error::chain;
 
 /// How often peers that answer are asked, and the report is renewed.
@@ -106,8 +108,13 @@ async fn look(way: &Way, peers: &Peers, road: &Road, port: u16) -> RoadReport {
     report.interface = Some(open.interface.clone());
     report.problem = open.instead.as_ref().map(ToString::to_string);
     let same = peers.iter().filter(|(_, peer)| peer.network == open.definition);
-    let asked = stream::iter(same.map(|(node, peer)| ask(open, road, node.clone(), peer.address, port)));
-    let answers: Vec<_> = asked.buffer_unordered(AT_ONCE).collect().await;
+    let questions: Vec<_> = same
+        .map(|(node, peer)| {
+            let address = SocketAddr::new(peer.address, port);
+            ask(open.prober.clone(), road.member(node), node.clone(), address)
+        })
+        .collect();
+    let answers: Vec<_> = stream::iter(questions).buffer_unordered(AT_ONCE).collect().await;
     for (node, answer) in answers {
         match answer {
             Ok(()) => report.reached.push(node),
@@ -119,18 +126,15 @@ async fn look(way: &Way, peers: &Peers, road: &Road, port: u16) -> RoadReport {
 }
 
 async fn ask(
-    open: &Open,
-    road: &Road,
+    prober: Dialler,
+    member: Result<Member, Unavailable>,
     node: String,
-    address: IpAddr,
-    port: u16,
+    address: SocketAddr,
 ) -> (String, Result<(), String>) {
-    let member = match road.member(&node) {
+    let member = match member {
         Ok(member) => member,
         Err(why) => return (node, Err(why.to_string())),
     };
-    let prober = open.prober.clone();
-    let address = SocketAddr::new(address, port);
     let asked = tokio::task::spawn_blocking(move || prober.probe(address, member)).await;
     let answer = match asked {
         Ok(answer) => answer.map_err(|error| chain(&error)),

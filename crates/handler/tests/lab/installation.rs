@@ -8,7 +8,7 @@ use std::process::Command;
 
 use testkit::TestLab;
 
-const NODES: [&str; 3] = ["node-1", "node-2", "node-3"];
+pub const NODES: [&str; 3] = ["node-1", "node-2", "node-3"];
 
 pub struct Installation {
     lab: TestLab,
@@ -49,16 +49,19 @@ impl Installation {
         assert!(made.status.success(), "tools/images: {}", String::from_utf8_lossy(&made.stderr));
         let installation = Self { lab, _images: images };
         installation.kubectl_ok(&["create", "namespace", "kubevirt"]);
-        for file in ["virt-controller", "virt-handler", "kubevirt"] {
-            installation.apply_file(&format!("deploy/{file}.yaml"));
-        }
-        let available =
-            ["-n", "kubevirt", "wait", "kubevirt/kubevirt", "--for=condition=Available", "--timeout=120s"];
-        installation.kubectl_ok(&available);
+        installation.apply_file("deploy");
+        let rolled = ["rollout", "status", "deploy/virt-controller", "--timeout=120s"];
+        installation.in_installation(&rolled);
+        installation.in_installation(&["wait", "kv/kubevirt", "--for=condition=Available", "--timeout=120s"]);
         installation
     }
 
-    /// A file of the project.
+    /// What kubectl says in the installation's namespace; it must succeed.
+    pub fn in_installation(&self, arguments: &[&str]) -> String {
+        self.kubectl_ok(&[&["-n", "kubevirt"], arguments].concat())
+    }
+
+    /// A file of the project, or the files of a directory.
     pub fn apply_file(&self, path: &str) {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
         self.kubectl_ok(&["apply", "-f", root.join(path).to_str().unwrap()]);
@@ -137,7 +140,8 @@ impl Installation {
 
     /// What a person would look at.
     pub fn describe(&self) -> String {
-        let looks: [&[&str]; 6] = [
+        let looks: [&[&str]; 7] = [
+            &["-n", "kubevirt", "get", "kv,ds,csr", "-o", "yaml"],
             &["get", "pods,vm,vmi,vmim", "-A", "-o", "wide"],
             &["get", "vmi,vmim", "-o", "yaml"],
             &["get", "events"],

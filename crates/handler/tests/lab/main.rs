@@ -7,6 +7,7 @@
 mod console;
 mod installation;
 mod moves;
+mod road;
 mod vnics;
 
 use std::thread;

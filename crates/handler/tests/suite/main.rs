@@ -9,6 +9,7 @@ mod launchers;
 mod node;
 mod proxy;
 mod relay;
+mod road;
 
 use std::path::Path;
 

@@ -1,0 +1,276 @@
+//! The road of guest memory: it follows the settings, the file, the interface and the certificate, and leaves running transfers alone.
+
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::time::Duration;
+
+use api::godwit::RoadReport;
+use api::kubevirt::{KubeVirt, MigrationNetworkType};
+use api::names::{annotations, objects};
+use handler::road::{Here, Options, Road, Unavailable, Way};
+use identity::{Asked, Authority, Member, Subject};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node as ApiNode};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::runtime::wait::{await_condition, conditions};
+use kube::{Api, Client, CustomResourceExt as _, ResourceExt as _};
+use serde_json::{Value, json};
+use tokio::time::timeout;
+use tunnel::{Channel, Credentials, Dialler, Migration, Route, Source, Target};
+
+use crate::node::{LONG, NODE, Node, eventually, isolated, run};
+
+const STATUS: &str = "/run/network-status";
+const PORT: u16 = 9186;
+/// Renewed again and again: the certificates of this test are nearly over when they are given.
+const LIFE: Duration = Duration::from_mins(1);
+
+fn member(node: &str) -> Member {
+    Member::new("alaska", "virt-handler", node).unwrap()
+}
+
+/// A node whose handler's pod is this test: `migration0` leads to another node, which is a namespace.
+struct Site {
+    client: Client,
+    authority: Authority,
+    road: Road,
+}
+
+impl Site {
+    async fn new(node: &Node) -> Self {
+        let client = node.client.clone();
+        let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
+        let crd = KubeVirt::crd();
+        crds.create(&PostParams::default(), &crd).await.unwrap();
+        let name = crd.name_any();
+        let established = await_condition(crds, &name, conditions::is_crd_established());
+        timeout(LONG, established).await.unwrap().unwrap();
+        let namespaces: Api<Namespace> = Api::all(client.clone());
+        let namespace = serde_json::from_value(json!({ "metadata": { "name": "kubevirt" } })).unwrap();
+        namespaces.create(&PostParams::default(), &namespace).await.unwrap();
+        let installations: Api<KubeVirt> = Api::namespaced(client.clone(), "kubevirt");
+        let spec = json!({ "configuration": { "migrations": { "network": "fast" } } });
+        let installation = KubeVirt::new("kubevirt", serde_json::from_value(spec).unwrap());
+        installations.create(&PostParams::default(), &installation).await.unwrap();
+        let authority = Authority::generate("authority", Duration::from_hours(1)).unwrap();
+        let bundle = json!({ "metadata": { "name": "kubevirt-ca" }, "data": { "ca-bundle": authority.certificate() } });
+        let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "kubevirt");
+        maps.create(&PostParams::default(), &serde_json::from_value(bundle).unwrap()).await.unwrap();
+
+        run("ip", &["netns", "add", "peer"]);
+        run(
+            "ip",
+            &["link", "add", "migration0", "type", "veth", "peer", "name", "migration0", "netns", "peer"],
+        );
+        run("ip", &["link", "set", "migration0", "up"]);
+        run("ip", &["-n", "peer", "link", "set", "migration0", "up"]);
+        run("ip", &["-n", "peer", "address", "add", "198.51.100.2/24", "dev", "migration0"]);
+        let options = Options {
+            namespace: "kubevirt".into(),
+            pod: [127, 0, 0, 1].into(),
+            network_status: STATUS.into(),
+            made_with: Some("kubevirt/fast".into()),
+            port: PORT,
+            health: 8443,
+        };
+        let (road, work) = Road::new(client.clone(), NODE, options);
+        tokio::spawn(work.run());
+        tokio::spawn(sign(client.clone(), Authority::from_pem(authority.to_pem().clone(), "test").unwrap()));
+        Self { client, authority, road }
+    }
+
+    async fn set(&self, migrations: Value) {
+        let installations: Api<KubeVirt> = Api::namespaced(self.client.clone(), "kubevirt");
+        let patch = Patch::Merge(json!({ "spec": { "configuration": { "migrations": migrations } } }));
+        installations.patch("kubevirt", &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    async fn until(&self, what: &str, holds: impl Fn(&Way) -> bool) {
+        let mut changed = self.road.changed();
+        let found = timeout(LONG, changed.wait_for(|way| holds(way))).await.is_ok();
+        assert!(found, "{what}: {:?}", self.road.here());
+    }
+
+    async fn here(&self, expected: Here) {
+        self.until("the road", |way| way.as_ref().is_ok_and(|open| open.here == expected)).await;
+    }
+
+    async fn closed(&self, why: &Unavailable) {
+        self.until("no road", |way| way.as_ref().is_err_and(|found| found == why)).await;
+    }
+
+    async fn requests(&self) -> usize {
+        let requests: Api<CertificateSigningRequest> = Api::all(self.client.clone());
+        let all = requests.list(&ListParams::default()).await.unwrap();
+        all.iter()
+            .filter(|one| one.status.as_ref().is_some_and(|status| status.certificate.is_some()))
+            .count()
+    }
+
+    /// What the node says of itself.
+    async fn reported(&self, what: &str, holds: impl Fn(&RoadReport) -> bool) {
+        let nodes: Api<ApiNode> = Api::all(self.client.clone());
+        let look = |node: Option<&ApiNode>| {
+            let text = node.and_then(|node| node.annotations().get(annotations::MIGRATION_NETWORK_REPORT));
+            text.and_then(|text| RoadReport::parse(text)).is_some_and(|report| holds(&report))
+        };
+        let found = timeout(LONG, await_condition(nodes, NODE, look)).await;
+        assert!(found.is_ok_and(|found| found.is_ok()), "never reported: {what}");
+    }
+
+    /// A unix socket at the other node that leads to this one.
+    fn forward(&self, path: &Path, address: IpAddr) -> tunnel::Forward {
+        let subject =
+            Subject { common_name: "peer".into(), member: Some(member("peer")), ..Subject::default() };
+        let identity = self.authority.issue(&subject, Duration::from_hours(1)).unwrap();
+        let credentials = Credentials::tls(&identity, &[self.authority.certificate()]).unwrap();
+        let peer = net::Namespace::open(Path::new("/run/netns/peer")).unwrap();
+        let target = Target { address: SocketAddr::new(address, PORT), member: member(NODE), token: None };
+        let forwarded = peer.run(|| {
+            let dialler = Dialler::new([198, 51, 100, 2].into(), credentials);
+            dialler.forward(path, target, route())
+        });
+        forwarded.unwrap().unwrap()
+    }
+}
+
+fn route() -> Route {
+    Route::new(Migration::new("5f0c8d1e-94a1-4f6c-b3a7-0d8c2d6f3a11").unwrap(), Channel::MEMORY)
+}
+
+/// The signer.
+async fn sign(client: Client, authority: Authority) {
+    let requests: Api<CertificateSigningRequest> = Api::all(client);
+    loop {
+        for mut request in requests.list(&ListParams::default()).await.unwrap() {
+            let status = request.status.get_or_insert_default();
+            if status.certificate.is_some() {
+                continue;
+            }
+            assert_eq!(request.spec.signer_name, objects::HANDLER_SIGNER);
+            let asked = Asked::from_pem(std::str::from_utf8(&request.spec.request.0).unwrap()).unwrap();
+            assert_eq!(asked.common_name(), Some(NODE));
+            let subject =
+                Subject { common_name: NODE.into(), member: Some(member(NODE)), ..Subject::default() };
+            let certificate = authority.sign(&asked, &subject, LIFE).unwrap();
+            status.certificate = Some(ByteString(certificate.into_bytes()));
+            requests.replace_status(&request.name_any(), &PostParams::default(), &request).await.unwrap();
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+fn write_status(addresses: &[&str]) {
+    let status = json!([{ "name": "kubevirt/fast", "interface": "migration0", "ips": addresses }]);
+    std::fs::write(STATUS, status.to_string()).unwrap();
+}
+
+fn add(address: &str) {
+    run("ip", &["address", "add", &format!("{address}/24"), "dev", "migration0"]);
+}
+
+fn on(address: &str) -> Here {
+    Here { address: address.parse().unwrap(), network: MigrationNetworkType::Migration, tls: true }
+}
+
+fn listeners() -> Vec<String> {
+    let sockets = run("ss", &["-Hltn", "sport = :9186"]);
+    sockets.lines().filter_map(|line| line.split_whitespace().nth(3)).map(str::to_owned).collect()
+}
+
+/// Says something at one end, and hears it at the other.
+fn ping(mut from: &UnixStream, mut to: &UnixStream, word: &[u8; 4]) {
+    from.write_all(word).unwrap();
+    let mut heard = [0; 4];
+    to.read_exact(&mut heard).unwrap();
+    assert_eq!(&heard, word);
+}
+
+#[test]
+fn it_moves_with_its_address_and_a_transfer_goes_on() {
+    isolated("road::it_moves_with_its_address_and_a_transfer_goes_on", |node| async move {
+        let site = Site::new(&node).await;
+        let network = || "kubevirt/fast".to_owned();
+        site.closed(&Unavailable::NotAttached { network: network() }).await;
+        write_status(&["198.51.100.1"]);
+        site.closed(&Unavailable::NoAddress { network: network() }).await;
+        site.reported("no address", |report| {
+            report.problem.as_deref().is_some_and(|why| why.contains("no address"))
+        })
+        .await;
+        assert_eq!(listeners(), [""; 0], "nowhere rather than elsewhere");
+        add("198.51.100.1");
+        site.here(on("198.51.100.1")).await;
+        assert_eq!(listeners(), ["198.51.100.1%migration0:9186"]);
+
+        let destination = UnixListener::bind("/run/destination").unwrap();
+        let channels = [(Channel::MEMORY, "/run/destination".into())];
+        let source = Source::Certificate(site.road.member("peer").unwrap());
+        assert_eq!(source, Source::Certificate(member("peer")));
+        let registration = site.road.registrations().register(route().migration, source, channels).unwrap();
+        let forward = site.forward(Path::new("/run/forward"), [198, 51, 100, 1].into());
+        let sending = UnixStream::connect("/run/forward").unwrap();
+        let (receiving, _) = destination.accept().unwrap();
+        ping(&sending, &receiving, b"once");
+
+        // Another address, another certificate; the connection that is open stays open.
+        let before = site.requests().await;
+        add("198.51.100.9");
+        write_status(&["198.51.100.9"]);
+        site.here(on("198.51.100.9")).await;
+        assert_eq!(listeners(), ["198.51.100.9%migration0:9186"]);
+        while site.requests().await < before + 2 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        ping(&sending, &receiving, b"more");
+        drop(forward);
+        let _forward = site.forward(Path::new("/run/forward"), [198, 51, 100, 9].into());
+        let again = UnixStream::connect("/run/forward").unwrap();
+        let (received, _) = destination.accept().unwrap();
+        ping(&again, &received, b"anew");
+        let opened: u64 = registration.counters().map(|(_, counters)| counters.traffic().opened).sum();
+        assert_eq!(opened, 2);
+
+        // An interface that is made again under its name is another.
+        run("ip", &["link", "delete", "migration0"]);
+        site.closed(&Unavailable::NoInterface { network: network() }).await;
+        eventually("nobody listens", || listeners().is_empty()).await;
+    });
+}
+
+#[test]
+fn it_takes_the_pod_network_only_if_that_is_preferred_or_nothing_else_is_asked_for() {
+    isolated(
+        "road::it_takes_the_pod_network_only_if_that_is_preferred_or_nothing_else_is_asked_for",
+        |node| async move {
+            let site = Site::new(&node).await;
+            let pod = Here { address: [127, 0, 0, 1].into(), network: MigrationNetworkType::Pod, tls: true };
+            let network = || "kubevirt/fast".to_owned();
+            site.closed(&Unavailable::NotAttached { network: network() }).await;
+            let health = || {
+                run("curl", &["-s", "-o", "/dev/null", "-w", "%{http_code}", "http://127.0.0.1:8443/readyz"])
+            };
+            assert_eq!(health(), "503", "it was made for a network that it lacks");
+            site.set(json!({ "networkPreference": "Prefer" })).await;
+            site.here(pod).await;
+            site.reported("the fall-back", |report| {
+                report.network.is_none()
+                    && report.problem.as_deref().is_some_and(|why| why.contains("not attached"))
+            })
+            .await;
+            site.set(json!({ "networkPreference": null, "network": null, "disableTLS": true })).await;
+            site.here(Here { tls: false, ..pod }).await;
+            site.set(json!({ "network": "kubevirt/other", "disableTLS": null })).await;
+            add("198.51.100.1");
+            write_status(&["198.51.100.1"]);
+            let attached =
+                Unavailable::OtherNetwork { network: "kubevirt/other".into(), attached: network() };
+            site.closed(&attached).await;
+            eventually("it is ready for what it was made for", || health() == "200").await;
+        },
+    );
+}
