@@ -174,27 +174,21 @@ kill -9 $({}) 2>/dev/null || true"#,
 
 /// Waits until the machine runs on or has ended, as it should.
 fn settled(lab: &Installation, victim: &Victim, within: Duration) {
-    let (name, what) =
-        (victim.name.as_str(), format!("{} after the death of {}", victim.name, victim.combination));
-    let nothing_left = || {
-        let marks = ["entry", "link", "mount", "process"];
-        let of_it =
-            |line: &&String| line.contains(&victim.pod.uid) && marks.iter().any(|mark| line.contains(mark));
-        lab.has_ended(name) && lab.footprint().iter().find(of_it).is_none()
-    };
+    let (name, end) = (victim.name.as_str(), Instant::now() + within);
+    let what = format!("{name}, after the death of {}", victim.combination);
+    let runs = |address: &str| lab.phase(name) == "Running" && lab.echo(ASKER, address, "still here");
     match &victim.address {
         Some(address) if victim.combination.spares_the_guest() => {
-            lab.until_it_is(&format!("{what} goes on"), within, || {
-                lab.echo(ASKER, address, "still here") && lab.phase(name) == "Running"
-            });
-            assert!(!lab.has_ended(name), "{what} has ended");
+            lab.until_it_is(&format!("{what}, goes on"), within, || runs(address));
+            return;
         }
-        Some(_) => lab.until_it_is(&format!("{what} has ended, with nothing left"), within, nothing_left),
-        None => lab.until_it_is(&format!("{what} goes on or has ended, with nothing left"), within, || {
-            let answers =
-                || lab.address(name).is_some_and(|address| lab.echo(ASKER, &address, "here after all"));
-            nothing_left() || (lab.phase(name) == "Running" && answers())
+        Some(_) => lab.until_it_is(&format!("{what}, has ended"), within, || lab.has_ended(name)),
+        None => lab.until_it_is(&format!("{what}, goes on or has ended"), within, || {
+            lab.has_ended(name) || lab.address(name).is_some_and(|address| runs(&address))
         }),
+    }
+    if lab.has_ended(name) {
+        lab.until_it_has_nothing(&victim.pod, end.saturating_duration_since(Instant::now()));
     }
 }
 
@@ -218,7 +212,7 @@ impl Neighbour {
 
     fn look(&self, lab: &Installation) -> BTreeSet<String> {
         let inside =
-            format!("ip -n {0} -d -j address; ip -n {0} -j route; bridge -n {0} -j link", self.pod.uid);
+            format!("ip -n {0} -j address; ip -n {0} -j route; bridge -n {0} -j link", self.pod.uid);
         let mut all: BTreeSet<_> =
             lab.footprint().into_iter().filter(|line| line.contains(&self.pod.uid)).collect();
         all.insert(lab.shell(NODE, &inside));

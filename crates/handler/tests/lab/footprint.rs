@@ -1,7 +1,8 @@
 //! Everything on the nodes that belongs to launcher pods: what must be there for a machine that runs, and for none that does not.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::installation::{Installation, LauncherPod, NODES};
 
@@ -35,21 +36,37 @@ impl Installation {
 
     /// Waits until there is what there was, no more and no less.
     pub fn until_all_is_as(&self, before: &BTreeSet<String>, within: Duration) {
-        let end = std::time::Instant::now() + within;
-        loop {
+        let differences = || {
             let now = self.footprint();
-            if now == *before {
+            let more = now.difference(before).map(|line| format!("more: {line}"));
+            more.chain(before.difference(&now).map(|line| format!("less: {line}"))).collect()
+        };
+        self.until_there_is_none("difference to before", within, differences);
+    }
+
+    /// Waits until nothing of the pod is plugged into a network, has an address or runs.
+    pub fn until_it_has_nothing(&self, pod: &LauncherPod, within: Duration) {
+        let kinds = ["entry", "link", "process", "file /run/netns"];
+        let is_of_it = |line: &String| {
+            line.contains(&pod.uid) && kinds.iter().any(|kind| line.contains(&format!(" {kind}")))
+        };
+        let left = || self.footprint().into_iter().filter(is_of_it).collect();
+        self.until_there_is_none(&format!("thing of pod {}", pod.name), within, left);
+    }
+
+    fn until_there_is_none(&self, what: &str, within: Duration, look: impl Fn() -> Vec<String>) {
+        let end = Instant::now() + within;
+        loop {
+            let found = look();
+            if found.is_empty() {
                 return;
             }
-            let late = std::time::Instant::now() > end;
             assert!(
-                !late,
-                "after {within:?} there is more than before: {:#?}\nor less: {:#?}\n{}",
-                now.difference(before).collect::<Vec<_>>(),
-                before.difference(&now).collect::<Vec<_>>(),
+                Instant::now() < end,
+                "after {within:?} there should be no {what}: {found:#?}\n{}",
                 self.describe()
             );
-            std::thread::sleep(Duration::from_millis(500));
+            thread::sleep(Duration::from_millis(500));
         }
     }
 
