@@ -46,19 +46,13 @@ impl Installation {
         // A test that failed before this one is no reason not to run.
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let built = Command::new(cargo)
-            .args(["build", "--quiet", "--locked", "-p", "virt-launcher"])
-            .current_dir(root)
-            .status();
-        assert!(built.unwrap().success(), "cargo build -p virt-launcher failed");
+        let programs = testkit::program("virt-launcher", "GODWIT_LAUNCHER_BIN");
         let (lab, images) = (TestLab::up(config), tempfile::tempdir().unwrap());
-        let test = std::env::current_exe().unwrap();
         let made = Command::new(root.join("tools/images"))
             .arg(images.path())
             .arg(lab.directory().file_name().unwrap())
             .env("GODWIT_LABS", lab.directory().parent().unwrap())
-            .env("GODWIT_PROGRAMS", test.ancestors().nth(2).unwrap())
+            .env("GODWIT_PROGRAMS", programs.parent().unwrap())
             .output()
             .unwrap();
         assert!(made.status.success(), "tools/images: {}", String::from_utf8_lossy(&made.stderr));
@@ -185,7 +179,7 @@ spec:
     memory: {{ guest: 96Mi }}
     firmware:
       kernelBoot:
-        kernelArgs: console=ttyS0 quiet
+        kernelArgs: console=ttyS0 quiet no_timer_check
         container: {{ image: 'godwit/guest:1', kernelPath: /vmlinuz, initrdPath: /initrd }}
     devices:
       interfaces: {interfaces}
