@@ -1,18 +1,14 @@
 //! The manifest of the controller: it is accepted, and its rights are what the controller uses, no more and no less.
 
-use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
-
 use api::kubevirt::{InstancePhase, PrintableStatus};
 use api::names::ports;
 use apiserver::auth::User;
 use controller::Options;
-use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::Value;
-use testkit::eventually;
+use testkit::{Granted, Used, eventually};
 use tower::ServiceExt as _;
 
 use crate::support::{Cluster, INSTALLATION, NAMESPACE, QUICK, options};
@@ -53,80 +49,15 @@ fn the_port_is_the_one_that_everybody_knows() {
     assert_eq!(*port, ports::WEBHOOKS);
 }
 
-/// One right: verb, group, resource, and whether it is needed only in the installation's namespace.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Right {
-    verb: String,
-    group: String,
-    resource: String,
-    own_namespace: bool,
-    /// Empty: the request names none.
-    name: String,
-}
-
-/// What a request asks for, as an authoriser reads it.
-fn right(method: &http::Method, uri: &http::Uri) -> Right {
-    let parts: Vec<&str> = uri.path().trim_matches('/').split('/').collect();
-    let (group, rest) = match parts.as_slice() {
-        ["api", _, rest @ ..] => ("", rest),
-        ["apis", group, _, rest @ ..] => (*group, rest),
-        _ => panic!("{uri}"),
-    };
-    let (namespace, rest) = match rest {
-        ["namespaces", namespace, rest @ ..] if !rest.is_empty() => (*namespace, rest),
-        rest => ("", rest),
-    };
-    let (resource, name) = match rest {
-        [resource] => ((*resource).to_owned(), ""),
-        [resource, name] => ((*resource).to_owned(), *name),
-        [resource, name, below] => (format!("{resource}/{below}"), *name),
-        _ => panic!("{uri}"),
-    };
-    let watching = uri.query().is_some_and(|query| query.contains("watch=true"));
-    let verb = match (method.as_str(), name.is_empty(), watching) {
-        ("GET", true, true) => "watch",
-        ("GET", true, false) => "list",
-        ("GET", false, _) => "get",
-        ("POST", ..) => "create",
-        ("PUT", ..) => "update",
-        ("PATCH", ..) => "patch",
-        ("DELETE", ..) => "delete",
-        _ => panic!("{method} {uri}"),
-    };
-    Right {
-        verb: verb.to_owned(),
-        group: group.to_owned(),
-        resource,
-        own_namespace: namespace == INSTALLATION,
-        name: name.to_owned(),
-    }
-}
-
-/// The rules of the manifest: those of the cluster, then those of the installation's namespace.
-fn rules(kind: &str) -> Vec<PolicyRule> {
-    let role = documents().into_iter().find(|document| document["kind"] == kind).unwrap();
-    serde_json::from_value(role["rules"].clone()).unwrap()
-}
-
-fn grants(rule: &PolicyRule, right: &Right) -> bool {
-    let has = |list: &Option<Vec<String>>, value: &str| list.iter().flatten().any(|entry| entry == value);
-    has(&rule.api_groups, &right.group)
-        && has(&rule.resources, &right.resource)
-        && rule.verbs.contains(&right.verb)
-        && rule.resource_names.as_ref().is_none_or(|names| names.contains(&right.name))
-}
-
 /// Everything that a controller asks for while machines live and die.
-async fn rights_used() -> BTreeSet<Right> {
+async fn rights_used() -> Used {
     let cluster = Cluster::new().await;
-    let used: Arc<Mutex<BTreeSet<Right>>> = Arc::default();
-    let record = Arc::clone(&used);
-    let service = cluster.server.service(User::admin()).map_request(
-        move |request: http::Request<kube::client::Body>| {
-            record.lock().unwrap().insert(right(request.method(), request.uri()));
-            request
-        },
-    );
+    let used = Used::default();
+    let record = used.clone();
+    let service = cluster
+        .server
+        .service(User::admin())
+        .map_request(move |request: http::Request<kube::client::Body>| record.note(request));
     let client = Client::new(service, NAMESPACE);
     let webhook = Some(cluster.webhook());
     cluster.start_with(client, Options { webhook, election: Some(QUICK), ..options("controller-1") });
@@ -155,42 +86,22 @@ async fn rights_used() -> BTreeSet<Right> {
     cluster.pod_ends_when_told(&deleted).await;
     cluster.instance_gone(&deleted).await;
     eventually("the lease to be renewed, and an event written", async || {
-        let used = used.lock().unwrap();
-        let renewed = used.iter().any(|right| right.resource == "leases" && right.verb == "update");
-        let claims = used.iter().any(|right| right.resource == "persistentvolumeclaims");
-        (renewed && claims).then_some(())
+        let claims = used.all().iter().any(|right| right.resource == "persistentvolumeclaims");
+        (used.has("update", "leases") && claims).then_some(())
     })
     .await;
     cluster.kill();
-    std::mem::take(&mut *used.lock().unwrap())
+    used
 }
 
 #[tokio::test]
 async fn the_controller_has_every_right_that_it_uses_and_none_that_it_does_not() {
     let used = Box::pin(rights_used()).await;
-    let (everywhere, own) = (rules("ClusterRole"), rules("Role"));
-    for right in &used {
-        let granted = everywhere.iter().any(|rule| grants(rule, right))
-            || right.own_namespace && own.iter().any(|rule| grants(rule, right));
-        assert!(granted, "the manifest does not grant {right:?}");
-    }
     // What no request shows: a pod of the name is looked at only when making it collides, an event is patched when it repeats,
     // and the API server turns an apply into a create.
     let unseen = |resource: &str, verb: &str| {
         matches!((resource, verb), ("pods", "get") | ("events", "patch"))
             || resource.ends_with("webhookconfigurations") && verb == "create"
     };
-    for rule in everywhere.iter().chain(&own) {
-        for resource in rule.resources.iter().flatten() {
-            for verb in &rule.verbs {
-                let uses = |right: &&Right| {
-                    right.resource == *resource && right.verb == *verb && grants(rule, right)
-                };
-                assert!(
-                    unseen(resource, verb) || used.iter().any(|right| uses(&right)),
-                    "nothing needs the right to {verb} {resource}"
-                );
-            }
-        }
-    }
+    Granted::by(&documents(), INSTALLATION).are_exactly(&used, unseen);
 }
