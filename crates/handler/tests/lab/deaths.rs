@@ -211,8 +211,7 @@ impl Neighbour {
     }
 
     fn look(&self, lab: &Installation) -> BTreeSet<String> {
-        let inside =
-            format!("ip -n {0} -j address; ip -n {0} -j route; bridge -n {0} -j link", self.pod.uid);
+        let inside = format!("ip -n {0} -j address; ip -n {0} -j route; bridge -n {0} -j link", self.pod.uid);
         let mut all: BTreeSet<_> =
             lab.footprint().into_iter().filter(|line| line.contains(&self.pod.uid)).collect();
         all.insert(lab.shell(NODE, &inside));

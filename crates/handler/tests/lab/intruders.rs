@@ -1,10 +1,9 @@
 //! A launcher that was taken over asks the CNI proxy for what is not its own, and gets nothing.
 
 use std::collections::BTreeSet;
-use std::time::Instant;
 
+use crate::TIDY;
 use crate::installation::{Installation, LauncherPod, simple_instance};
-use crate::{PATIENCE, TIDY};
 
 const NODE: &str = "node-1";
 
@@ -24,8 +23,8 @@ fn a_launcher_gets_nothing_that_is_not_its_own() {
     let before = lab.footprint();
     lab.apply(&(simple_instance("a", NODE) + &simple_instance("b", NODE)));
     let [a, b] = ["a", "b"].map(|name| {
-        let address = lab.until("it has an address", PATIENCE, || lab.address(name));
-        lab.until_it_is("it answers", PATIENCE, || lab.echo("node-2", &address, "hello"));
+        let address = lab.until("it has an address", TIDY, || lab.address(name));
+        lab.until_it_is("it answers", TIDY, || lab.echo("node-2", &address, "hello"));
         lab.launcher(name).unwrap()
     });
     let with_both = everything(&lab);
@@ -82,18 +81,19 @@ fn it_sees_no_socket_of_another(lab: &Installation, a: &LauncherPod, b: &Launche
 }
 
 fn it_is_refused_at_the_socket_of_another(lab: &Installation, a: &LauncherPod, b: &LauncherPod) {
+    // It is told no before it asks: who asks at once may find the connection closed.
     for request in ["add", "check", "del"] {
-        let heard = say(lab, a, b, &format!(r#"echo '{{"request":"{request}","vnic":"default"}}'"#));
+        let ask = format!(r#"sleep 1; echo '{{"request":"{request}","vnic":"default"}}'"#);
+        let heard = say(lab, a, b, &ask);
         assert!(heard.contains("is not in the network namespace of the pod"), "{request}: {heard}");
         assert_eq!(heard.lines().count(), 1);
     }
-    let heard = say(lab, a, b, r#"echo '{"request":"list"}'"#);
+    let heard = say(lab, a, b, r#"sleep 1; echo '{"request":"list"}'"#);
     assert!(heard.contains(r#""response":"failed""#) && !heard.contains("vnics"), "{heard}");
 }
 
 fn it_may_ask_for_nothing_but_its_vnics(lab: &Installation, a: &LauncherPod) {
     let with = |field: &str| format!(r#"echo '{{"request":"add","vnic":"default",{field}}}'"#);
-    let long = "head -c 2097152 /dev/zero | tr '\\0' x";
     for script in [
         with(r#""netns":"/proc/1/ns/net""#),
         with(r#""namespace":"default","pod":"b""#),
@@ -109,21 +109,23 @@ fn it_may_ask_for_nothing_but_its_vnics(lab: &Installation, a: &LauncherPod) {
         "echo hello".to_owned(),
         r"printf '\000\001\377\n'".to_owned(),
         r#"printf '{"request":"del","vnic":"default"}'"#.to_owned(),
-        format!(r#"printf '{{"request":"del","vnic":"'; {long}; echo '"}}'"#),
-        long.to_owned(),
     ] {
         let heard = say(lab, a, a, &script);
         assert!(heard.contains(r#""response":"failed""#), "{script}: {heard}");
         assert_eq!(heard.lines().count(), 1, "{script}: {heard}");
     }
+    // Who writes on after the connection was closed may not hear why.
+    let long = "head -c 2097152 /dev/zero | tr '\\0' x";
+    for script in [format!(r#"printf '{{"request":"del","vnic":"'; {long}; echo '"}}'"#), long.to_owned()] {
+        let heard = say(lab, a, a, &script);
+        assert!(heard.is_empty() || heard.contains(r#""response":"failed""#), "{heard}");
+    }
 }
 
 fn it_cannot_keep_the_proxy_from_its_work(lab: &Installation, a: &LauncherPod) {
     // Half a request, and then nothing.
-    let began = Instant::now();
     let heard = say(lab, a, a, r#"printf '{"request":'; sleep 15"#);
     assert!(heard.contains("must be whole within"), "{heard}");
-    println!("half a request is given up after {:.1?}", began.elapsed());
 
     // More connections than a pod may have, all at once and all silent: those beyond are told, the others wait, and when they are
     // gone the launcher is heard again.
