@@ -216,7 +216,10 @@ impl Launcher {
             self.proxy = None;
             self.talk = None;
             match self.shared.attachments.release(&self.pod.uid).await {
-                Ok(()) => tracing::info!(pod = self.pod.name, "what the pod had was given back"),
+                Ok(()) => {
+                    tracing::info!(pod = self.pod.name, "what the pod had was given back");
+                    at_most(Duration::ZERO);
+                }
                 Err(cause) => {
                     tracing::warn!(
                         pod = self.pod.name,

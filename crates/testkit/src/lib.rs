@@ -4,6 +4,7 @@
 //! - [`Http`]: raw requests, for what a typed client would hide; [`Watch`]: the events of one watch as they came.
 //! - [`Flaky`]: a TCP proxy that cuts its connections when told.
 //! - [`TestLab`]: a lab of real nodes that cannot outlive the test; [`Traces`]: what a lab could leave behind.
+//! - [`Used`], [`Granted`]: the rights that a part uses, and those that its manifest grants.
 //! - [`Webhook`]: an admission webhook on loopback.
 #![allow(
     clippy::expect_used,
@@ -15,6 +16,7 @@ mod flaky;
 mod http;
 mod lab;
 mod leash;
+mod rights;
 mod server;
 mod webhook;
 
@@ -22,5 +24,6 @@ pub use self::flaky::Flaky;
 pub use self::http::{Http, Reply, Watch};
 pub use self::lab::{TestLab, Traces, kubectl};
 pub use self::leash::{Leash, Signal};
+pub use self::rights::{Granted, Right, Used};
 pub use self::server::{Engine, Identity, Options, Server, eventually, program};
 pub use self::webhook::Webhook;

@@ -1,18 +1,14 @@
 //! The manifests: they are accepted, and the controller's rights are what it uses, no more and no less.
 
-use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
-
 use api::kubevirt::{InstancePhase, MigrationPhase, PrintableStatus};
 use api::names::ports;
 use apiserver::auth::User;
 use controller::Options;
-use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::api::{DynamicObject, EvictParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::Value;
-use testkit::eventually;
+use testkit::{Granted, Used, eventually};
 use tower::ServiceExt as _;
 
 use crate::certificates;
@@ -67,64 +63,6 @@ fn the_port_is_the_one_that_everybody_knows() {
     assert_eq!(*port, ports::WEBHOOKS);
 }
 
-/// One right: verb, group, resource, and whether it is needed only in the installation's namespace.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Right {
-    verb: String,
-    group: String,
-    resource: String,
-    own_namespace: bool,
-    /// Empty: the request names none.
-    name: String,
-}
-
-/// What a request asks for, as an authoriser reads it.
-fn right(method: &http::Method, uri: &http::Uri) -> Right {
-    let parts: Vec<&str> = uri.path().trim_matches('/').split('/').collect();
-    let (group, rest) = match parts.as_slice() {
-        ["api", _, rest @ ..] => ("", rest),
-        ["apis", group, _, rest @ ..] => (*group, rest),
-        _ => panic!("{uri}"),
-    };
-    let (namespace, rest) = match rest {
-        ["namespaces", namespace, rest @ ..] if !rest.is_empty() => (*namespace, rest),
-        rest => ("", rest),
-    };
-    let (resource, name) = match rest {
-        [resource] => ((*resource).to_owned(), ""),
-        [resource, name] => ((*resource).to_owned(), *name),
-        [resource, name, below] => (format!("{resource}/{below}"), *name),
-        _ => panic!("{uri}"),
-    };
-    let watching = uri.query().is_some_and(|query| query.contains("watch=true"));
-    let verb = match (method.as_str(), name.is_empty(), watching) {
-        ("GET", true, true) => "watch",
-        ("GET", true, false) => "list",
-        ("GET", false, _) => "get",
-        ("POST", ..) => "create",
-        ("PUT", ..) => "update",
-        ("PATCH", ..) => "patch",
-        ("DELETE", ..) => "delete",
-        _ => panic!("{method} {uri}"),
-    };
-    let own_namespace = namespace == INSTALLATION || resource == "namespaces" && name == INSTALLATION;
-    Right { verb: verb.to_owned(), group: group.to_owned(), resource, own_namespace, name: name.to_owned() }
-}
-
-/// The rules of the manifest: those of the cluster, then those of the installation's namespace.
-fn rules(kind: &str) -> Vec<PolicyRule> {
-    let role = documents().into_iter().find(|document| document["kind"] == kind).unwrap();
-    serde_json::from_value(role["rules"].clone()).unwrap()
-}
-
-fn grants(rule: &PolicyRule, right: &Right) -> bool {
-    let has = |list: &Option<Vec<String>>, value: &str| list.iter().flatten().any(|entry| entry == value);
-    has(&rule.api_groups, &right.group)
-        && has(&rule.resources, &right.resource)
-        && rule.verbs.contains(&right.verb)
-        && rule.resource_names.as_ref().is_none_or(|names| names.contains(&right.name))
-}
-
 /// A VM is evicted, moves without TLS, and is moved again until the oldest of its migrations is forgotten.
 async fn moves(cluster: &Cluster) {
     cluster.configure(serde_json::json!({ "migrations": { "disableTLS": true } })).await;
@@ -160,24 +98,22 @@ async fn install(cluster: &Cluster) {
     let definitions: Api<api::multus::NetworkAttachmentDefinition> =
         Api::namespaced(cluster.client.clone(), INSTALLATION);
     let definition = crate::support::object(definition);
-    definitions.create(&kube::api::PostParams::default(), &definition).await.unwrap();
+    definitions.create(&PostParams::default(), &definition).await.unwrap();
     let spec = serde_json::json!({ "configuration": { "migrations": { "network": "fast" } } });
     let installation = api::kubevirt::KubeVirt::new("kubevirt", crate::support::object(spec));
     let installations: Api<api::kubevirt::KubeVirt> = Api::namespaced(cluster.client.clone(), INSTALLATION);
-    installations.create(&kube::api::PostParams::default(), &installation).await.unwrap();
+    installations.create(&PostParams::default(), &installation).await.unwrap();
 }
 
 /// Everything that a controller asks for while machines live and die.
-async fn rights_used() -> BTreeSet<Right> {
+async fn rights_used() -> Used {
     let cluster = Cluster::new().await;
-    let used: Arc<Mutex<BTreeSet<Right>>> = Arc::default();
-    let record = Arc::clone(&used);
-    let service = cluster.server.service(User::admin()).map_request(
-        move |request: http::Request<kube::client::Body>| {
-            record.lock().unwrap().insert(right(request.method(), request.uri()));
-            request
-        },
-    );
+    let used = Used::default();
+    let record = used.clone();
+    let service = cluster
+        .server
+        .service(User::admin())
+        .map_request(move |request: http::Request<kube::client::Body>| record.note(request));
     let client = Client::new(service, NAMESPACE);
     install(&cluster).await;
     let webhook = Some(cluster.webhook());
@@ -212,26 +148,18 @@ async fn rights_used() -> BTreeSet<Right> {
     crate::setting::whole_life(&cluster).await;
     Box::pin(moves(&cluster)).await;
     eventually("the lease to be renewed, and an event and the installation's status written", async || {
-        let used = used.lock().unwrap();
-        let told = used.iter().any(|right| right.resource == "kubevirts/status");
-        let renewed = used.iter().any(|right| right.resource == "leases" && right.verb == "update");
-        let claims = used.iter().any(|right| right.resource == "persistentvolumeclaims");
-        (renewed && claims && told).then_some(())
+        let claims = used.all().iter().any(|right| right.resource == "persistentvolumeclaims");
+        let told = used.has("update", "kubevirts/status");
+        (used.has("update", "leases") && claims && told).then_some(())
     })
     .await;
     cluster.kill();
-    std::mem::take(&mut *used.lock().unwrap())
+    used
 }
 
 #[tokio::test]
 async fn the_controller_has_every_right_that_it_uses_and_none_that_it_does_not() {
     let used = Box::pin(rights_used()).await;
-    let (everywhere, own) = (rules("ClusterRole"), rules("Role"));
-    for right in &used {
-        let granted = everywhere.iter().any(|rule| grants(rule, right))
-            || right.own_namespace && own.iter().any(|rule| grants(rule, right));
-        assert!(granted, "the manifest does not grant {right:?}");
-    }
     // What no request shows: a pod of the name is looked at only when making it collides, an event is patched when it repeats,
     // and the API server turns an apply into a create.
     let unseen = |resource: &str, verb: &str| {
@@ -242,17 +170,5 @@ async fn the_controller_has_every_right_that_it_uses_and_none_that_it_does_not()
             // Asked by the API server itself, when the answer to a request is written.
             || resource == "signers"
     };
-    for rule in everywhere.iter().chain(&own) {
-        for resource in rule.resources.iter().flatten() {
-            for verb in &rule.verbs {
-                let uses = |right: &&Right| {
-                    right.resource == *resource && right.verb == *verb && grants(rule, right)
-                };
-                assert!(
-                    unseen(resource, verb) || used.iter().any(|right| uses(&right)),
-                    "nothing needs the right to {verb} {resource}"
-                );
-            }
-        }
-    }
+    Granted::by(&documents(), INSTALLATION).are_exactly(&used, unseen);
 }

@@ -114,7 +114,8 @@ pub fn decide(situation: &Situation<'_>, now: Timestamp) -> Decision {
         situation.instance.and_then(|instance| status::described(situation, instance, now)).map(Box::new);
     let Some(pod) = situation.pod else {
         return Decision {
-            finished: status.is_none(),
+            // What cannot be given back yet is tried again.
+            finished: status.is_none() && !situation.attached,
             release: situation.attached,
             status,
             ..Decision::default()

@@ -6,7 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{PATIENCE, installation::Installation, other_node};
+use super::{
+    PATIENCE,
+    installation::{Installation, other_node},
+};
 
 const LEAVE: &[u8] = b"\x1d";
 
@@ -90,7 +93,7 @@ impl Installation {
 
 #[test]
 fn a_person_sits_at_the_console_of_a_guest() {
-    let lab = Installation::new();
+    let lab = Installation::new("");
     let mut console = lab.console("vm");
     assert_eq!(console.code(), Some(3), "{}", console.shown());
     console.until_shown("there is no VM vm in namespace default");
@@ -101,7 +104,7 @@ fn a_person_sits_at_the_console_of_a_guest() {
 
     let address = lab.until("the instance has an address", PATIENCE, || lab.address("vm"));
     let node = other_node(&lab.node_of("vm"));
-    lab.until("the guest answers", PATIENCE, || lab.echo(node, &address, "hello"));
+    lab.until_it_is("the guest answers", PATIENCE, || lab.echo(node, &address, "hello"));
 
     // What is typed reaches the guest, whose line echoes it; what the guest says is shown.
     let mut console = lab.console("vm");

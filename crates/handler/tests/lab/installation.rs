@@ -1,18 +1,37 @@
-//! A lab with Godwit in it, as its manifests install it.
+//! A lab with Godwit in it, as its manifests install it; and what kubectl says of machines there.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::ops::Deref;
 use std::path::Path;
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
+use serde_json::Value;
 use testkit::TestLab;
 
 pub const NODES: [&str; 3] = ["node-1", "node-2", "node-3"];
 
+/// How often it is looked whether something has come to pass. Every look starts a program or two.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Guests are emulated: labs of two tests at a time would take each other's time, and tests measure it.
+static TURN: Mutex<()> = Mutex::new(());
+
 pub struct Installation {
+    // In this order they go: the lab, its images, the next test's turn.
     lab: TestLab,
     _images: tempfile::TempDir,
+    _turn: MutexGuard<'static, ()>,
+}
+
+/// The pod of an instance.
+pub struct LauncherPod {
+    pub name: String,
+    pub uid: String,
+    pub node: String,
 }
 
 impl Deref for Installation {
@@ -24,36 +43,34 @@ impl Deref for Installation {
 }
 
 impl Installation {
-    pub fn new() -> Self {
-        Self::with("")
-    }
-
     /// In a lab of this `lab.yaml`.
-    pub fn with(config: &str) -> Self {
+    pub fn new(config: &str) -> Self {
+        // A test that failed before this one is no reason not to run.
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let built = Command::new(cargo)
-            .args(["build", "--quiet", "--locked", "-p", "virt-launcher"])
-            .current_dir(root)
-            .status();
-        assert!(built.unwrap().success(), "cargo build -p virt-launcher failed");
+        let programs = testkit::program("virt-launcher", "GODWIT_LAUNCHER_BIN");
         let (lab, images) = (TestLab::up(config), tempfile::tempdir().unwrap());
-        let test = std::env::current_exe().unwrap();
         let made = Command::new(root.join("tools/images"))
             .arg(images.path())
             .arg(lab.directory().file_name().unwrap())
             .env("GODWIT_LABS", lab.directory().parent().unwrap())
-            .env("GODWIT_PROGRAMS", test.ancestors().nth(2).unwrap())
+            .env("GODWIT_PROGRAMS", programs.parent().unwrap())
             .output()
             .unwrap();
         assert!(made.status.success(), "tools/images: {}", String::from_utf8_lossy(&made.stderr));
-        let installation = Self { lab, _images: images };
+        let installation = Self { lab, _images: images, _turn: turn };
         installation.kubectl_ok(&["create", "namespace", "kubevirt"]);
         installation.apply_file("deploy");
-        let rolled = ["rollout", "status", "deploy/virt-controller", "--timeout=120s"];
-        installation.in_installation(&rolled);
+        installation.in_installation(&["rollout", "status", "deploy/virt-controller", "--timeout=120s"]);
         installation.in_installation(&["wait", "kv/kubevirt", "--for=condition=Available", "--timeout=120s"]);
         installation
+    }
+
+    /// Waits until every part of Godwit runs.
+    pub fn rolled_out(&self) {
+        for what in ["ds/virt-handler", "deploy/virt-controller"] {
+            self.in_installation(&["rollout", "status", what, "--timeout=60s"]);
+        }
     }
 
     /// What kubectl says in the installation's namespace; it must succeed.
@@ -67,21 +84,85 @@ impl Installation {
         self.kubectl_ok(&["apply", "-f", root.join(path).to_str().unwrap()]);
     }
 
-    pub fn show(&self, name: &str, path: &str) -> String {
-        let shown = self.kubectl(&["get", "vmi", name, "-o", &format!("jsonpath={{{path}}}")]);
-        String::from_utf8(shown.stdout).unwrap()
+    /// Looks until there is something.
+    pub fn until<T>(&self, what: &str, within: Duration, look: impl Fn() -> Option<T>) -> T {
+        let end = Instant::now() + within;
+        loop {
+            if let Some(found) = look() {
+                return found;
+            }
+            assert!(Instant::now() < end, "not within {within:?}: {what}\n{}", self.describe());
+            thread::sleep(LOOK);
+        }
+    }
+
+    /// Looks until it holds.
+    pub fn until_it_is(&self, what: &str, within: Duration, holds: impl Fn() -> bool) {
+        self.until(what, within, || holds().then_some(()));
+    }
+
+    /// The status of an instance; null if there is none.
+    pub fn status_of(&self, name: &str) -> Value {
+        let shown = self.kubectl(&["get", "vmi", name, "-o", "json"]);
+        serde_json::from_slice::<Value>(&shown.stdout).unwrap_or_default()["status"].take()
     }
 
     pub fn phase(&self, name: &str) -> String {
-        self.show(name, ".status.phase")
+        self.status_of(name)["phase"].as_str().unwrap_or_default().to_owned()
+    }
+
+    pub fn show(&self, name: &str, path: &str) -> String {
+        let shown = self.kubectl(&["get", "vmi", name, "-o", &format!("jsonpath={{{path}}}")]);
+        String::from_utf8(shown.stdout).unwrap()
     }
 
     pub fn node_of(&self, name: &str) -> String {
         self.show(name, ".status.nodeName")
     }
 
+    pub fn has_ended(&self, name: &str) -> bool {
+        matches!(self.phase(name).as_str(), "Failed" | "Succeeded")
+    }
+
+    /// The addresses of an instance that has as many as this, one a vNIC.
+    pub fn addresses(&self, name: &str, count: usize) -> Option<Vec<String>> {
+        let status = self.status_of(name);
+        let interfaces = status["interfaces"].as_array()?.iter();
+        let addresses: Vec<_> =
+            interfaces.filter_map(|interface| Some(interface["ipAddress"].as_str()?.to_owned())).collect();
+        (addresses.len() == count).then_some(addresses)
+    }
+
     pub fn address(&self, name: &str) -> Option<String> {
-        Some(self.show(name, ".status.interfaces[0].ipAddress")).filter(|address| !address.is_empty())
+        self.addresses(name, 1)?.pop()
+    }
+
+    /// The launcher pod of an instance, once it runs.
+    pub fn launcher(&self, name: &str) -> Option<LauncherPod> {
+        let mut pods = self.pods("default", &format!("vm.kubevirt.io/name={name}"));
+        assert!(pods.len() <= 1, "an instance has one launcher pod");
+        pods.pop()
+    }
+
+    /// The pod of the handler of a node.
+    pub fn handler(&self, node: &str) -> LauncherPod {
+        let pods = self.pods("kubevirt", "kubevirt.io=virt-handler");
+        pods.into_iter().find(|pod| pod.node == node).expect("every node has a handler")
+    }
+
+    /// Pods that run.
+    fn pods(&self, namespace: &str, label: &str) -> Vec<LauncherPod> {
+        let arguments =
+            ["-n", namespace, "get", "pods", "-l", label, "--field-selector", "status.phase=Running"];
+        let shown = self.kubectl_ok(&[&arguments[..], &["-o", "json"]].concat());
+        let shown: Value = serde_json::from_str(&shown).unwrap();
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        let pods = shown["items"].as_array().unwrap().iter().map(|pod| LauncherPod {
+            name: text(&pod["metadata"]["name"]),
+            uid: text(&pod["metadata"]["uid"]),
+            node: text(&pod["spec"]["nodeName"]),
+        });
+        pods.collect()
     }
 
     pub fn pod_uid(&self, namespace: &str, label: &str, node: &str) -> String {
@@ -99,12 +180,6 @@ impl Installation {
             "-o",
             path,
         ])
-    }
-
-    /// Whether the guest says the same, asked from a node.
-    pub fn echo(&self, node: &str, address: &str, text: &str) -> Option<()> {
-        let output = self.try_shell(node, &format!("echo '{text}' | timeout 3 socat -t2 - TCP:{address}:7"));
-        (String::from_utf8_lossy(&output.stdout).trim() == text).then_some(())
     }
 
     /// The addresses that launcher pods and their vNICs have on all nodes. Those of other pods come and go.
@@ -153,35 +228,43 @@ impl Installation {
     }
 }
 
-pub fn other_node(node: &str) -> &'static str {
-    NODES.into_iter().find(|other| *other != node).unwrap()
+/// A bare instance, without a machine that would start it again. What it is plugged into, and where it runs, is the caller's.
+pub fn instance(name: &str, interfaces: &str, networks: &str, place: &str) -> String {
+    format!(
+        "
+---
+apiVersion: kubevirt.io/v1
+kind: VirtualMachineInstance
+metadata: {{ name: {name}, labels: {{ made: by-test }} }}
+spec:
+  terminationGracePeriodSeconds: 10
+  {place}
+  domain:
+    cpu: {{ cores: 1, model: qemu64 }}
+    # With less the kernel has no room to unpack itself.
+    memory: {{ guest: 96Mi }}
+    firmware:
+      kernelBoot:
+        kernelArgs: console=ttyS0 quiet no_timer_check
+        container: {{ image: 'godwit/guest:1', kernelPath: /vmlinuz, initrdPath: /initrd }}
+    devices:
+      interfaces: {interfaces}
+  networks: {networks}
+"
+    )
 }
 
-/// An instance on a node, without a machine that would start it again.
-pub fn instance(name: &str, node: &str) -> String {
-    bound(name, node, "bridge")
+/// One with a vNIC on the pod network, on a node.
+pub fn simple_instance(name: &str, node: &str) -> String {
+    let place = format!("nodeSelector: {{ kubernetes.io/hostname: {node} }}");
+    instance(name, "[{ name: default, bridge: {} }]", "[{ name: default, pod: {} }]", &place)
 }
 
 /// The same with a binding of its vNIC.
 pub fn bound(name: &str, node: &str, binding: &str) -> String {
-    format!(
-        "
-apiVersion: kubevirt.io/v1
-kind: VirtualMachineInstance
-metadata: {{ name: {name} }}
-spec:
-  terminationGracePeriodSeconds: 10
-  nodeSelector: {{ kubernetes.io/hostname: {node} }}
-  domain:
-    cpu: {{ cores: 1, model: qemu64 }}
-    memory: {{ guest: 256Mi }}
-    firmware:
-      kernelBoot:
-        kernelArgs: console=ttyS0 quiet
-        container: {{ image: 'godwit/guest:1', kernelPath: /vmlinuz, initrdPath: /initrd }}
-    devices:
-      interfaces: [{{ name: default, {binding}: {{}} }}]
-  networks: [{{ name: default, pod: {{}} }}]
-"
-    )
+    simple_instance(name, node).replace("bridge", binding)
+}
+
+pub fn other_node(node: &str) -> &'static str {
+    NODES.into_iter().find(|other| *other != node).unwrap()
 }

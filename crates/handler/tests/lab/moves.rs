@@ -65,7 +65,7 @@ spec: {{ vmiName: traveller }}
 impl Installation {
     /// A lab with a guest that has its address.
     fn with_traveller() -> Self {
-        let lab = Self::with(LAB);
+        let lab = Self::new(LAB);
         let directory = lab.directory();
         lab.shell(
             "fabric",
@@ -78,12 +78,12 @@ impl Installation {
         );
         lab.apply(DEFINITION);
         lab.apply(&traveller());
-        lab.until("the guest answers", Duration::from_mins(1), || lab.echo("fabric", ADDRESS, "hello"));
+        lab.until_it_is("the guest answers", Duration::from_mins(1), || lab.echo("fabric", ADDRESS, "hello"));
         lab
     }
 
     /// Asks the guest's control service.
-    fn control(&self, request: &Value) -> Value {
+    fn ask(&self, request: &Value) -> Value {
         let asked =
             self.shell("fabric", &format!("echo '{request}' | timeout 20 socat -t15 - TCP:{ADDRESS}:7002"));
         serde_json::from_str(asked.lines().next().unwrap_or_default()).unwrap()
@@ -162,7 +162,7 @@ impl Drop for Listener {
 #[test]
 fn a_guest_moves_and_comes_back_with_its_memory_its_address_and_its_connections() {
     let lab = Installation::with_traveller();
-    let filled = lab.control(&json!({ "fill": { "mib": FILLED_MIB, "seed": 5 } }));
+    let filled = lab.ask(&json!({ "fill": { "mib": FILLED_MIB, "seed": 5 } }));
     assert_eq!(filled["ok"], json!(true), "{filled}");
     let listener = Listener::start(&lab);
     let first = lab.node_of("traveller");
@@ -189,7 +189,7 @@ fn a_guest_moves_and_comes_back_with_its_memory_its_address_and_its_connections(
         lab.until("the source's pod is gone", Duration::from_secs(30), || {
             matches!(&lab.launchers()[..], [(_, on)] if *on == node).then_some(())
         });
-        let checked = lab.control(&json!({ "check": {} }));
+        let checked = lab.ask(&json!({ "check": {} }));
         assert_eq!(checked["ok"], json!(true), "{checked}");
         home = node;
     }
@@ -208,7 +208,7 @@ fn a_guest_moves_and_comes_back_with_its_memory_its_address_and_its_connections(
 #[test]
 fn a_move_that_is_cut_off_or_given_up_leaves_the_guest_alone_and_the_next_one_succeeds() {
     let lab = Installation::with_traveller();
-    let filled = lab.control(&json!({ "fill": { "mib": FILLED_MIB, "seed": 7 } }));
+    let filled = lab.ask(&json!({ "fill": { "mib": FILLED_MIB, "seed": 7 } }));
     assert_eq!(filled["ok"], json!(true), "{filled}");
     let listener = Listener::start(&lab);
     let home = lab.node_of("traveller");
@@ -219,7 +219,7 @@ fn a_move_that_is_cut_off_or_given_up_leaves_the_guest_alone_and_the_next_one_su
         println!("{name}: {} {}", state["failureReason"], state["abortStatus"]);
         assert!(state["failureReason"].is_string(), "{state:#}");
         assert_eq!((lab.phase("traveller").as_str(), lab.node_of("traveller")), ("Running", home.clone()));
-        let checked = lab.control(&json!({ "check": {} }));
+        let checked = lab.ask(&json!({ "check": {} }));
         assert_eq!(checked["ok"], json!(true), "{checked}");
         lab.until("one launcher is left", Duration::from_secs(60), || {
             (lab.launchers().len() == 1).then_some(())
@@ -266,7 +266,7 @@ fn a_move_that_is_cut_off_or_given_up_leaves_the_guest_alone_and_the_next_one_su
     let migration = lab.ended("in-the-clear");
     assert_eq!(migration["status"]["phase"], "Succeeded", "{migration:#}\n{}", lab.describe());
     assert_ne!(lab.node_of("traveller"), home);
-    let checked = lab.control(&json!({ "check": {} }));
+    let checked = lab.ask(&json!({ "check": {} }));
     assert_eq!(checked["ok"], json!(true), "{checked}");
     println!("longest silence: {:?}", listener.silence());
 }

@@ -95,7 +95,7 @@ impl Installation {
 
 #[test]
 fn guest_memory_takes_the_network_that_is_named_and_says_where_it_cannot() {
-    let lab = Installation::new();
+    let lab = Installation::new("");
     lab.install_ipam();
     lab.ready_on("the pod network");
     lab.listens_only_on("eth0");

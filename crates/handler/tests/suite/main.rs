@@ -9,6 +9,7 @@ mod launchers;
 mod node;
 mod proxy;
 mod relay;
+mod rights;
 mod road;
 
 use std::path::Path;
@@ -29,26 +30,31 @@ fn become_the_handler() {
             kube::Config::from_custom_kubeconfig(kubeconfig, &kube::config::KubeConfigOptions::default())
                 .await
                 .unwrap();
-        let options = handler::Options {
-            node: node::NODE.to_owned(),
-            client: config.try_into().unwrap(),
-            kubelet: directory.join("kubelet"),
-            cni_configurations: directory.join("net.d"),
-            cni_plugins: vec![directory.join("bin"), "/usr/lib/cni".into()],
-            cni_processes: cni::Processes::beside(1),
-            namespaces: "/run/netns".into(),
-            state: directory.join("handler"),
-            road: handler::road::Options {
-                namespace: "kubevirt".to_owned(),
-                pod: [127, 0, 0, 1].into(),
-                network_status: directory.join("network-status"),
-                made_with: None,
-                port: api::names::ports::MIGRATION_TUNNEL,
-                health: api::names::ports::METRICS,
-            },
-        };
+        let options = options(directory, config.try_into().unwrap());
         handler::run(options, std::future::pending()).await.unwrap();
     });
+}
+
+/// Those of a handler of the node in this directory.
+fn options(directory: &Path, client: kube::Client) -> handler::Options {
+    handler::Options {
+        node: node::NODE.to_owned(),
+        client,
+        kubelet: directory.join("kubelet"),
+        cni_configurations: directory.join("net.d"),
+        cni_plugins: vec![directory.join("bin"), "/usr/lib/cni".into()],
+        cni_processes: cni::Processes::beside(1),
+        namespaces: "/run/netns".into(),
+        state: directory.join("handler"),
+        road: handler::road::Options {
+            namespace: "kubevirt".to_owned(),
+            pod: [127, 0, 0, 1].into(),
+            network_status: directory.join("network-status"),
+            made_with: None,
+            port: api::names::ports::MIGRATION_TUNNEL,
+            health: api::names::ports::METRICS,
+        },
+    }
 }
 
 #[test]

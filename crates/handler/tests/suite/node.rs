@@ -10,13 +10,16 @@ use std::time::Duration;
 
 use api::kubevirt::VirtualMachineInstance;
 use apiserver::ApiServer;
+use apiserver::auth::User;
 use k8s_openapi::api::core::v1::{Node as ApiNode, Pod};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Api, Client, CustomResourceExt as _, ResourceExt as _};
 use serde_json::{Value, json};
+use testkit::Used;
 use tokio::time::timeout;
+use tower::ServiceExt as _;
 
 use crate::NODE_DIRECTORY;
 use crate::relay::Relay;
@@ -59,7 +62,7 @@ pub struct Node {
     pub client: Client,
     directory: PathBuf,
     handler: Option<Child>,
-    _server: ApiServer,
+    server: ApiServer,
 }
 
 /// A launcher pod with its instance.
@@ -98,7 +101,7 @@ impl Node {
         let listening = server.listen(([127, 0, 0, 1], 0).into()).await.unwrap();
         fs::write(directory.join("kubeconfig"), &listening.kubeconfig).unwrap();
         tokio::spawn(listening.run(std::future::pending()));
-        let node = Self { client: server.client("default"), directory, handler: None, _server: server };
+        let node = Self { client: server.client("default"), directory, handler: None, server };
         node.write_network(&[]);
         let crds: Api<CustomResourceDefinition> = Api::all(node.client.clone());
         let crd = VirtualMachineInstance::crd();
@@ -156,6 +159,18 @@ impl Node {
             .spawn()
             .unwrap();
         self.handler = Some(child);
+    }
+
+    /// Starts a handler in this process; what it asks of the API server is written down.
+    pub fn start_observed_handler(&self) -> Used {
+        let used = Used::default();
+        let record = used.clone();
+        let service = self.server.service(User::admin());
+        let noting =
+            service.map_request(move |request: http::Request<kube::client::Body>| record.note(request));
+        let options = crate::options(&self.directory, Client::new(noting, "default"));
+        tokio::spawn(handler::run(options, std::future::pending()));
+        used
     }
 
     pub fn kill_handler(&mut self) {

@@ -256,6 +256,7 @@ proptest! {
         let said = case.heard.as_ref().is_some_and(|heard| heard.ending.is_some());
         prop_assert!(over || !decision.release);
         prop_assert!(case.pod.is_none() || !decision.finished);
+        prop_assert!(!(decision.release && decision.finished), "what cannot be given back is tried again");
         if let Some(status) = &decision.status {
             prop_assert!(over || said || !status.phase.unwrap().is_final());
         }
