@@ -94,7 +94,7 @@ async fn tell<T>(changes: impl Stream<Item = watcher::Result<T>>, touch: &mut mp
             // A full channel says already that something changed.
             Ok(_) => _ = touch.try_send(()),
             Err(error) => {
-                tracing::warn!(%error, "handlers cannot be watched; what was known of them still counts")
+                tracing::warn!(%error, "handlers cannot be watched; what was known of them still counts");
             }
         }
     }

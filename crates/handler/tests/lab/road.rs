@@ -6,9 +6,9 @@ use std::time::Duration;
 use crate::installation::{Installation, NODES};
 
 /// How long three handlers may take to be replaced, one after the other, and to find each other.
-const ROLLED: Duration = Duration::from_secs(120);
+const ROLLED: Duration = Duration::from_mins(2);
 /// How long it may take until a change of the network shows.
-const SHOWN: Duration = Duration::from_secs(60);
+const SHOWN: Duration = Duration::from_mins(1);
 
 const NETWORK: &str = r#"
 apiVersion: k8s.cni.cncf.io/v1

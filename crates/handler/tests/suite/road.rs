@@ -183,11 +183,11 @@ fn listeners() -> Vec<String> {
 }
 
 /// Says something at one end, and hears it at the other.
-fn ping(mut from: &UnixStream, mut to: &UnixStream, word: &[u8; 4]) {
-    from.write_all(word).unwrap();
+fn ping(mut from: &UnixStream, mut to: &UnixStream, word: [u8; 4]) {
+    from.write_all(&word).unwrap();
     let mut heard = [0; 4];
     to.read_exact(&mut heard).unwrap();
-    assert_eq!(&heard, word);
+    assert_eq!(heard, word);
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn it_moves_with_its_address_and_a_transfer_goes_on() {
         let forward = site.forward(Path::new("/run/forward"), [198, 51, 100, 1].into());
         let sending = UnixStream::connect("/run/forward").unwrap();
         let (receiving, _) = destination.accept().unwrap();
-        ping(&sending, &receiving, b"once");
+        ping(&sending, &receiving, *b"once");
 
         // Another address, another certificate; the connection that is open stays open.
         let before = site.requests().await;
@@ -226,12 +226,12 @@ fn it_moves_with_its_address_and_a_transfer_goes_on() {
         while site.requests().await < before + 2 {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        ping(&sending, &receiving, b"more");
+        ping(&sending, &receiving, *b"more");
         drop(forward);
         let _forward = site.forward(Path::new("/run/forward"), [198, 51, 100, 9].into());
         let again = UnixStream::connect("/run/forward").unwrap();
         let (received, _) = destination.accept().unwrap();
-        ping(&again, &received, b"anew");
+        ping(&again, &received, *b"anew");
         let opened: u64 = registration.counters().map(|(_, counters)| counters.traffic().opened).sum();
         assert_eq!(opened, 2);
 
