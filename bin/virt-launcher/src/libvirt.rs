@@ -235,7 +235,12 @@ impl Hypervisor for Libvirt {
     }
 }
 
+/// A domain that comes in is defined when all of it is there, and not before. Until then its state means nothing: it may look as if it
+/// ran, and be gone a moment later. One that was started here is defined from the beginning.
 fn state(domain: &Domain) -> Result<DomainState, Error> {
+    if !domain.is_persistent()? {
+        return Ok(DomainState::Moving);
+    }
     let (state, reason) = domain.state()?;
     let Enum::Known(state) = state else { return Ok(DomainState::Running) };
     Ok(match (state, reason) {

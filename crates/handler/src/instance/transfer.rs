@@ -230,6 +230,6 @@ impl Telling {
         let all = migrations.list_metadata(&ListParams::default().labels(&of_instance)).await?;
         let asked = all.items.iter().find(|found| found.uid().as_deref() == Some(uid));
         self.name = asked.map(|asked| (uid.to_owned(), asked.name_any()));
-        Ok(asked.map(|asked| asked.name_any()))
+        Ok(self.name.as_ref().map(|(_, name)| name.clone()))
     }
 }

@@ -221,7 +221,7 @@ fn a_move_that_is_cut_off_or_given_up_leaves_the_guest_alone_and_the_next_one_su
         assert_eq!((lab.phase("traveller").as_str(), lab.node_of("traveller")), ("Running", home.clone()));
         let checked = lab.ask(&json!({ "check": {} }));
         assert_eq!(checked["ok"], json!(true), "{checked}");
-        lab.until("one launcher is left", Duration::from_secs(60), || {
+        lab.until("one launcher is left", Duration::from_mins(1), || {
             (lab.launchers().len() == 1).then_some(())
         });
         state

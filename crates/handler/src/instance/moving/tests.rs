@@ -21,7 +21,7 @@ struct Side {
     obstacle: Option<&'static str>,
 }
 
-fn side(node: &'static str, pod: &str, phase: Phase, extra: Value) -> Side {
+fn side(node: &'static str, pod: &str, phase: Phase, extra: &Value) -> Side {
     let mut state = json!({ "migrationUid": "m", "sourceNode": "a", "sourcePod": "first", "targetNode": "b",
         "targetPod": "second", "migrationConfiguration": { "bandwidthPerMigration": "64Mi", "maxDowntimeMs": 200 } });
     state.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
@@ -49,11 +49,11 @@ fn side(node: &'static str, pod: &str, phase: Phase, extra: Value) -> Side {
     }
 }
 
-fn source(phase: Phase, extra: Value) -> Side {
+fn source(phase: Phase, extra: &Value) -> Side {
     side("a", "first", phase, extra)
 }
 
-fn target(phase: Phase, extra: Value) -> Side {
+fn target(phase: Phase, extra: &Value) -> Side {
     side("b", "second", phase, extra)
 }
 
@@ -100,7 +100,7 @@ impl Side {
 
 #[test]
 fn a_target_prepares_opens_its_door_and_then_says_where_it_is() {
-    let mut side = target(Phase::Waiting, json!({}));
+    let mut side = target(Phase::Waiting, &json!({}));
     let Some(Command::PrepareTarget { accelerator, .. }) = side.decide().tell else {
         panic!("it is prepared")
     };
@@ -108,7 +108,7 @@ fn a_target_prepares_opens_its_door_and_then_says_where_it_is() {
     side.told.start = true;
     assert_eq!(side.decide(), Decision::default(), "once");
 
-    let mut side = target(Phase::ReadyForMigration, json!({}));
+    let mut side = target(Phase::ReadyForMigration, &json!({}));
     let decision = side.decide();
     let wanted = Receive { uid: "m".into(), source_node: "a".into(), instance: "u".into(), tls: true };
     assert_eq!(
@@ -125,7 +125,7 @@ fn a_target_prepares_opens_its_door_and_then_says_where_it_is() {
     side.here = None;
     assert_eq!(side.decide().status, None, "it is nowhere");
 
-    let side = target(Phase::Running, published());
+    let side = target(Phase::Running, &published());
     let state = side.recorded();
     assert!(state.target_node_domain_detected && state.target_node_domain_ready_timestamp.is_some());
     assert!(state.target_state.unwrap().domain_ready_timestamp.is_some());
@@ -134,14 +134,14 @@ fn a_target_prepares_opens_its_door_and_then_says_where_it_is() {
         side.instance.status.as_ref().unwrap().phase,
         "not its to say"
     );
-    let done = target(Phase::Running, json!({ "completed": true }));
+    let done = target(Phase::Running, &json!({ "completed": true }));
     assert_eq!(done.decide().receive, None, "nobody is expected any more");
 }
 
 #[test]
 fn a_source_waits_for_an_address_opens_sockets_and_moves_once() {
-    assert_eq!(source(Phase::Running, json!({})).decide().send, None);
-    let mut side = source(Phase::Running, published());
+    assert_eq!(source(Phase::Running, &json!({})).decide().send, None);
+    let mut side = source(Phase::Running, &published());
     let decision = side.decide();
     assert_eq!(decision.send.unwrap().target, "192.0.2.2:9186".parse().unwrap());
     assert_eq!(decision.tell, None, "not before the sockets are there");
@@ -155,7 +155,7 @@ fn a_source_waits_for_an_address_opens_sockets_and_moves_once() {
 
 #[test]
 fn a_move_under_way_is_recorded_and_its_sockets_stay() {
-    let mut side = source(Phase::Running, published()).reporting(MigrationPhase::Running, None);
+    let mut side = source(Phase::Running, &published()).reporting(MigrationPhase::Running, None);
     side.sending = Some("m");
     let decision = side.decide();
     assert!(decision.send.is_some());
@@ -167,11 +167,11 @@ fn a_move_under_way_is_recorded_and_its_sockets_stay() {
 
 #[test]
 fn a_move_that_died_with_its_handler_is_reported_and_not_begun_again() {
-    let side = source(Phase::Running, published()).reporting(MigrationPhase::Running, None);
+    let side = source(Phase::Running, &published()).reporting(MigrationPhase::Running, None);
     let decision = side.decide();
     assert_eq!((decision.send, decision.tell), (None, None), "its sockets are gone");
     let side =
-        source(Phase::Running, published()).reporting(MigrationPhase::Failed, Some("the socket was closed"));
+        source(Phase::Running, &published()).reporting(MigrationPhase::Failed, Some("the socket was closed"));
     let decision = side.decide();
     assert_eq!((decision.send, decision.tell), (None, None));
     let state = side.recorded();
@@ -181,7 +181,7 @@ fn a_move_that_died_with_its_handler_is_reported_and_not_begun_again() {
     assert_eq!(state.abort_status, None);
     // The same with the handler that began it.
     let mut side =
-        source(Phase::Running, published()).reporting(MigrationPhase::Failed, Some("the socket was closed"));
+        source(Phase::Running, &published()).reporting(MigrationPhase::Failed, Some("the socket was closed"));
     side.sending = Some("m");
     assert_eq!(side.recorded().failure_reason.as_deref(), Some("the socket was closed"));
     side.obstacle = Some("node b does not answer");
@@ -191,7 +191,7 @@ fn a_move_that_died_with_its_handler_is_reported_and_not_begun_again() {
 
 #[test]
 fn a_move_that_ended_well_ends_nothing_of_the_instance() {
-    let mut side = source(Phase::CleaningUp, published()).reporting(MigrationPhase::Completed, None);
+    let mut side = source(Phase::CleaningUp, &published()).reporting(MigrationPhase::Completed, None);
     side.heard.ending = Some(wire::Ending {
         outcome: wire::Outcome::Succeeded,
         reason: wire::Ending::MIGRATED.to_owned(),
@@ -205,7 +205,7 @@ fn a_move_that_ended_well_ends_nothing_of_the_instance() {
     side.heard = Status::default();
     side.pod.status.as_mut().unwrap().phase = Some("Succeeded".to_owned());
     let begun = json!({ "startTimestamp": "2026-01-01T00:00:00Z" });
-    let mut lost = source(Phase::Waiting, begun);
+    let mut lost = source(Phase::Waiting, &begun);
     lost.pod = side.pod;
     assert_eq!(lost.decide().status, None, "the guest may be at the target");
 }
@@ -213,21 +213,21 @@ fn a_move_that_ended_well_ends_nothing_of_the_instance() {
 #[test]
 fn a_move_is_given_up() {
     let abort = json!({ "abortRequested": true, "failureReason": "its time is over" });
-    let mut side = source(Phase::Running, abort.clone()).reporting(MigrationPhase::Running, None);
+    let mut side = source(Phase::Running, &abort).reporting(MigrationPhase::Running, None);
     assert_eq!(side.decide().tell, Some(Command::CancelMigration));
     assert_eq!(side.recorded().abort_status, Some(AbortStatus::Aborting));
     side.told.cancel = true;
     assert_eq!(side.decide().tell, None);
-    let side = source(Phase::Running, abort.clone())
-        .reporting(MigrationPhase::Cancelled, Some("cancelled by client"));
+    let side =
+        source(Phase::Running, &abort).reporting(MigrationPhase::Cancelled, Some("cancelled by client"));
     let state = side.recorded();
     assert_eq!((state.failed, state.abort_status), (true, Some(AbortStatus::Succeeded)));
     assert_eq!(state.failure_reason.as_deref(), Some("its time is over"), "who asked knows why");
-    let late = source(Phase::CleaningUp, abort.clone()).reporting(MigrationPhase::Completed, None).recorded();
+    let late = source(Phase::CleaningUp, &abort).reporting(MigrationPhase::Completed, None).recorded();
     assert_eq!((late.failed, late.abort_status), (false, Some(AbortStatus::Failed)), "too late");
 
     // Before it began.
-    let mut side = source(Phase::Running, json!({ "abortRequested": true }));
+    let mut side = source(Phase::Running, &json!({ "abortRequested": true }));
     side.instance.status.as_mut().unwrap().migration_state.as_mut().unwrap().target_node_address =
         Some("192.0.2.2".into());
     let decision = side.decide();
@@ -239,7 +239,7 @@ fn a_move_is_given_up() {
 
 #[test]
 fn a_launcher_that_refuses_ends_the_move() {
-    let mut side = source(Phase::Running, published());
+    let mut side = source(Phase::Running, &published());
     side.sending = Some("m");
     side.told.migrate = Some("m".to_owned());
     side.told.refused = Some(("migrate".to_owned(), "no".to_owned()));
@@ -251,7 +251,7 @@ fn a_pod_that_is_to_go_lets_its_guest_move_first() {
     let deleting = |side: &mut Side| {
         side.pod.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
     };
-    let mut side = source(Phase::Running, published()).reporting(MigrationPhase::Running, None);
+    let mut side = source(Phase::Running, &published()).reporting(MigrationPhase::Running, None);
     deleting(&mut side);
     assert_eq!(side.decide().tell, None);
     side.instance.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
