@@ -111,7 +111,9 @@ fn guests_are_reached_by_both_versions_of_ip_bridged_or_behind_their_pod() {
 
     // Bridged: it has what CNI gave to its vNIC, says so, and so does its status.
     let bridged = addresses(&lab, "bridged");
-    bridged.iter().for_each(|address| probe.echo(address));
+    for address in &bridged {
+        probe.echo(address);
+    }
     let launcher = lab.pod_uid("default", "vm.kubevirt.io/name=bridged", "node-1");
     assert_eq!(lab.given(&format!("{launcher}-vnic")), bridged.iter().cloned().collect());
     let [ipv4, ipv6] = &bridged[..] else { panic!("{bridged:?}") };
@@ -128,7 +130,9 @@ fn guests_are_reached_by_both_versions_of_ip_bridged_or_behind_their_pod() {
         "jsonpath={.items[0].status.podIPs[*].ip}",
     ]);
     assert_eq!(pod_addresses.split(' ').collect::<Vec<_>>(), masked);
-    masked.iter().for_each(|address| probe.echo(address));
+    for address in &masked {
+        probe.echo(address);
+    }
     assert_eq!(
         probe.report(&masked[0]),
         BTreeSet::from(["10.0.2.2/24".to_owned(), "fd10:0:2::2/128".to_owned()])
