@@ -15,11 +15,11 @@ setup: ## provide what the build and the tests need; does nothing when all is th
 setup-vm: ## also what virtual machines run on and in (about 2 min, once)
 	@tools/setup vm
 
-build: setup ## release binaries, into target/release
-	$(CARGO) build --release --locked -p godwit -p godwit-cni
+build: setup-vm ## release binaries, into target/release
+	$(CARGO) build --release --locked -p godwit -p godwit-cni -p virt-launcher
 
-demo: build ## a cluster on this machine, and its networks
-	GODWIT_BIN=$(target)/release/godwit tools/demo
+demo: build ## a VM that moves over a network of its own, on this machine
+	GODWIT_PROGRAMS=$(target)/release tools/demo
 
 test: setup-vm fmt-check lint rust launcher-image kubectl kube-rs fuzz ## everything that can be checked on this machine alone
 

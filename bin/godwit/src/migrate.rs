@@ -203,7 +203,8 @@ impl Outcome {
             from: state.source_node.or(ran_on).unwrap_or_default(),
             to: state.target_node,
             seconds,
-            downtime_ms: sample.as_ref().and_then(|sample| sample.downtime_ms),
+            // Before the switch-over it is what would be expected.
+            downtime_ms: sample.as_ref().filter(|_| !failed).and_then(|sample| sample.downtime_ms),
             bytes: sample.as_ref().map(|sample| sample.processed_bytes),
             network: sample
                 .and_then(|sample| sample.network)
