@@ -58,7 +58,7 @@ pub async fn follow<F: Future<Output = ()> + Send + 'static>(
     let (mut known_pods, mut known_here, mut known_coming) =
         (Known::default(), Known::default(), Known::default());
     let mut tasks = JoinSet::new();
-    let mut told: BTreeMap<String, watch::Sender<View>> = BTreeMap::new();
+    let mut told: BTreeMap<String, Told> = BTreeMap::new();
     loop {
         tokio::select! {
             Some(event) = pods.next() => known_pods.take(event),
@@ -75,29 +75,35 @@ pub async fn follow<F: Future<Output = ()> + Send + 'static>(
         if !known_pods.complete {
             continue;
         }
-        told.retain(|_, sender| !sender.is_closed());
-        let instance = |pod: &Pod| {
-            let uid = instance_of(pod)?;
-            let (here, coming) = (known_here.all.get(&uid), known_coming.all.get(&uid));
+        told.retain(|_, task| !task.view.is_closed());
+        let newest = |uid: &String| {
+            let (here, coming) = (known_here.all.get(uid), known_coming.all.get(uid));
             here.into_iter().chain(coming).max_by_key(|instance| version(instance)).cloned()
         };
-        for (uid, sender) in &told {
-            let pod = known_pods.all.get(uid).cloned();
-            let of = pod.clone().or_else(|| sender.borrow().pod.clone());
-            // Of a pod that is gone the instance is the last thing that matters.
-            let instance = of.map_or_else(|| sender.borrow().instance.clone(), |pod| instance(&pod));
-            let view = View { pod, instance };
-            sender.send_if_modified(|now| std::mem::replace(now, view.clone()) != view);
+        let look = |uid: &str, instance: Option<&String>| View {
+            pod: known_pods.all.get(uid).cloned(),
+            instance: instance.and_then(newest),
+        };
+        for (uid, task) in &told {
+            let view = look(uid, task.instance.as_ref());
+            task.view.send_if_modified(|now| std::mem::replace(now, view.clone()) != view);
         }
         for (uid, pod) in
             known_pods.all.iter().filter(|(uid, _)| !told.contains_key(*uid)).collect::<Vec<_>>()
         {
-            let (sender, receiver) =
-                watch::channel(View { pod: Some(Arc::clone(pod)), instance: instance(pod) });
+            let instance = instance_of(pod);
+            let (view, receiver) = watch::channel(look(uid, instance.as_ref()));
             tasks.spawn(attend(Arc::clone(pod), receiver));
-            told.insert(uid.clone(), sender);
+            told.insert(uid.clone(), Told { view, instance });
         }
     }
+}
+
+/// What the task of a pod is told of.
+struct Told {
+    view: watch::Sender<View>,
+    /// UID of its instance, which matters to the last: also when the pod is gone.
+    instance: Option<String>,
 }
 
 /// UID of the instance that a pod was made for.

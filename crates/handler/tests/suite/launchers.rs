@@ -1,5 +1,8 @@
 //! A launcher from the first hello to its end, as its instance shows it.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use futures::TryStreamExt as _;
 use k8s_openapi::api::core::v1::Node as ApiNode;
 use kube::api::{DeleteParams, WatchEvent, WatchParams};
@@ -127,6 +130,24 @@ fn a_crash_and_a_lost_launcher_are_failures_with_a_reason() {
         node.lose_pod(&lost).await;
         assert_eq!(node.phase("lost", "Failed").await["reason"], "LauncherLost");
         crate::node::eventually("its address is given back", || node.leases().is_empty()).await;
+    });
+}
+
+#[test]
+fn an_end_is_known_though_somebody_else_wrote_meanwhile() {
+    isolated("launchers::an_end_is_known_though_somebody_else_wrote_meanwhile", |node| async move {
+        let overtake = Arc::new(AtomicBool::new(false));
+        node.start_overtaken_handler("vm", Arc::clone(&overtake));
+        let pod = node.launcher_pod("vm", &["default"]).await;
+        let mut launcher = pod.launcher().await;
+        launcher.greet().await;
+        launcher.status(running());
+        node.phase("vm", "Running").await;
+        launcher.kill();
+        overtake.store(true, Ordering::Relaxed);
+        node.lose_pod(&pod).await;
+        assert_eq!(node.phase("vm", "Failed").await["reason"], "LauncherLost");
+        assert!(!overtake.load(Ordering::Relaxed), "it was overtaken");
     });
 }
 

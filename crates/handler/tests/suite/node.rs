@@ -6,6 +6,8 @@ use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use api::kubevirt::VirtualMachineInstance;
@@ -171,6 +173,26 @@ impl Node {
         let options = crate::options(&self.directory, Client::new(noting, "default"));
         tokio::spawn(handler::run(options, std::future::pending()));
         used
+    }
+
+    /// Starts a handler in this process. Once `when` is set, somebody else writes to the instance just before the handler's next
+    /// write of its status.
+    pub fn start_overtaken_handler(&self, instance: &'static str, when: Arc<AtomicBool>) {
+        let (service, instances) = (self.server.service(User::admin()), self.instances());
+        let overtaken = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let (service, instances, when) = (service.clone(), instances.clone(), Arc::clone(&when));
+            async move {
+                let writes =
+                    request.method() == http::Method::PATCH && request.uri().path().ends_with("/status");
+                if writes && when.swap(false, Ordering::Relaxed) {
+                    let patch = json!({ "metadata": { "annotations": { "test/overtaken": "yes" } } });
+                    instances.patch(instance, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+                }
+                service.oneshot(request).await
+            }
+        });
+        let options = crate::options(&self.directory, Client::new(overtaken, "default"));
+        tokio::spawn(handler::run(options, std::future::pending()));
     }
 
     pub fn kill_handler(&mut self) {
