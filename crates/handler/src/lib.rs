@@ -33,10 +33,13 @@ use kube::runtime::events::{Recorder, Reporter};
 use kube::{Api, Client};
 use tokio::sync::watch;
 
+pub use attachments::Error as AttachmentError;
 use attachments::{Attachments, Networks};
 use instance::{Launcher, Shared};
 use place::Places;
 use proxy::Turned;
+pub use proxy::dialogue::{Desk, converse};
+pub use vnics::{Maker, Planned};
 
 /// What a handler needs to know.
 #[derive(Clone)]
