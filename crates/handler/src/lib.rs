@@ -34,11 +34,14 @@ use kube::runtime::events::{Recorder, Reporter};
 use kube::{Api, Client};
 use tokio::sync::watch;
 
+pub use attachments::Error as AttachmentError;
 use attachments::{Attachments, Networks};
 use instance::{Launcher, Shared};
 use place::Places;
 use proxy::Turned;
+pub use proxy::dialogue::{Desk, converse};
 use road::Road;
+pub use vnics::{Maker, Planned};
 
 /// What a handler needs to know.
 #[derive(Clone)]

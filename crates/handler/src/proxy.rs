@@ -7,7 +7,10 @@
 //!
 //! A socket belongs to one pod. Who connects must be in that pod's network namespace, which is looked at for every
 //! connection. A request names a vNIC; which network, which plugin, which namespace and which interface follows from
-//! the pod and the instance. One request at a time for a pod; a request that began runs to its end.
+//! the pod and the instance. One request at a time for a pod; a request that began runs to its end. What is said on a
+//! connection is in [`dialogue`].
+
+pub mod dialogue;
 
 use std::io;
 use std::path::PathBuf;
@@ -15,23 +18,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use api::kubevirt::VirtualMachineInstance;
 use cni::NamespaceId;
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Mutex, Semaphore, watch};
-use tokio::time::timeout;
-use wire::{LINE_LIMIT, ProxyRequest, ProxyResponse};
+use wire::{ProxyResponse, Vnic, VnicName};
 
 use crate::attachments::{self, Attachments, PodName};
 use crate::error::chain;
 use crate::place::{PlaceError, Places, Private, check_peer};
 use crate::pods::View;
-use crate::vnics::{self, PlanError};
+use crate::vnics::Planned;
+use dialogue::{Desk, converse, tell};
 
 /// Connections of one pod at a time. A launcher needs one.
 const CONNECTIONS: usize = 8;
-/// How long a request may take to arrive once it has begun, and an answer to leave.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Why the proxy of a pod cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -51,17 +52,6 @@ pub enum OpenError {
     /// Its socket.
     #[error("listening on the pod's {}", wire::CNI_SOCKET)]
     Listen(#[source] io::Error),
-}
-
-/// Why a request is not obeyed.
-#[derive(Debug, thiserror::Error)]
-enum Refusal {
-    #[error("the instance of this pod is not known yet; try again")]
-    NoInstance,
-    #[error(transparent)]
-    Plan(#[from] PlanError),
-    #[error(transparent)]
-    Attachments(#[from] attachments::Error),
 }
 
 /// What was turned away, over all pods.
@@ -146,63 +136,52 @@ impl Proxy {
             };
             let proxy = Arc::clone(&self);
             tokio::spawn(async move {
-                proxy.converse(stream).await;
+                proxy.attend(stream).await;
                 drop(place);
             });
         }
     }
 
     /// Answers requests until the other side goes, or sends what is none.
-    async fn converse(&self, stream: UnixStream) {
-        let mut stream = BufReader::new(stream);
-        loop {
-            let request = match next(&mut stream).await {
-                Ok(Some(request)) => request,
-                Ok(None) => return,
-                Err(error) => {
-                    self.turned.malformed.fetch_add(1, Ordering::Relaxed);
-                    tracing::warn!(pod = self.pod.name, error, "the CNI proxy was sent what is no request");
-                    say(stream.into_inner(), &ProxyResponse::Failed { error }).await;
-                    return;
-                }
-            };
-            let response = {
-                let _turn = self.turn.lock().await;
-                self.answer(&request).await.unwrap_or_else(|refusal| {
-                    let error = chain(&refusal);
-                    tracing::warn!(pod = self.pod.name, ?request, error, "a request to the CNI proxy failed");
-                    ProxyResponse::Failed { error }
-                })
-            };
-            if !tell(stream.get_mut(), &response).await {
-                return;
-            }
+    async fn attend(&self, mut stream: UnixStream) {
+        if let Err(error) = converse(&mut stream, self).await {
+            self.turned.malformed.fetch_add(1, Ordering::Relaxed);
+            tracing::warn!(pod = self.pod.name, error, "the CNI proxy was sent what is no request");
         }
     }
+}
 
-    async fn answer(&self, request: &ProxyRequest) -> Result<ProxyResponse, Refusal> {
-        let plan = |vnic| {
-            let instance = self.view.borrow().instance.clone().ok_or(Refusal::NoInstance)?;
-            Ok::<_, Refusal>(vnics::planned(&instance, vnic)?)
-        };
-        Ok(match request {
-            ProxyRequest::Add { vnic } => {
-                let vnic = self.attachments.add(&self.pod, &self.namespace, &plan(vnic)?).await?;
-                tracing::info!(pod = self.pod.name, vnic = %vnic.name, interface = %vnic.interface, "vNIC attached");
-                ProxyResponse::Added { vnic: Box::new(vnic) }
-            }
-            ProxyRequest::Check { vnic } => {
-                self.attachments.check(&self.pod, &self.namespace, &plan(vnic)?).await?;
-                ProxyResponse::Checked { vnic: vnic.clone() }
-            }
-            ProxyRequest::Del { vnic } => {
-                // By the journal alone: an instance that is gone still has to give back what it had.
-                self.attachments.del(&self.pod.uid, vnic).await?;
-                tracing::info!(pod = self.pod.name, %vnic, "vNIC detached");
-                ProxyResponse::Deleted { vnic: vnic.clone() }
-            }
-            ProxyRequest::List {} => ProxyResponse::Listed { vnics: self.attachments.list(&self.pod.uid)? },
-        })
+impl Desk for Proxy {
+    fn instance(&self) -> Option<Arc<VirtualMachineInstance>> {
+        self.view.borrow().instance.clone()
+    }
+
+    fn turn(&self) -> &Mutex<()> {
+        &self.turn
+    }
+
+    async fn add(&self, vnic: &Planned) -> Result<Vnic, attachments::Error> {
+        let vnic = self.attachments.add(&self.pod, &self.namespace, vnic).await?;
+        tracing::info!(pod = self.pod.name, vnic = %vnic.name, interface = %vnic.interface, "vNIC attached");
+        Ok(vnic)
+    }
+
+    async fn check(&self, vnic: &Planned) -> Result<(), attachments::Error> {
+        self.attachments.check(&self.pod, &self.namespace, vnic).await
+    }
+
+    async fn del(&self, vnic: &VnicName) -> Result<(), attachments::Error> {
+        self.attachments.del(&self.pod.uid, vnic).await?;
+        tracing::info!(pod = self.pod.name, %vnic, "vNIC detached");
+        Ok(())
+    }
+
+    fn list(&self) -> Result<Vec<Vnic>, attachments::Error> {
+        self.attachments.list(&self.pod.uid)
+    }
+
+    fn refused(&self, request: &wire::ProxyRequest, why: &str) {
+        tracing::warn!(pod = self.pod.name, ?request, why, "a request to the CNI proxy failed");
     }
 }
 
@@ -215,34 +194,6 @@ fn listen(private: &Private) -> io::Result<UnixListener> {
     UnixListener::bind(&path)
 }
 
-/// The next request; none: the other side has gone. The error is for the other side.
-async fn next(stream: &mut BufReader<UnixStream>) -> Result<Option<ProxyRequest>, String> {
-    // It may take as long as it likes to begin one.
-    match stream.fill_buf().await {
-        Ok([]) | Err(_) => return Ok(None),
-        Ok(_) => {}
-    }
-    let mut line = Vec::new();
-    let limit = LINE_LIMIT as u64 + 1;
-    let read = timeout(PATIENCE, (&mut *stream).take(limit).read_until(b'\n', &mut line)).await;
-    match read {
-        Err(_) => return Err(format!("a request must be whole within {} s", PATIENCE.as_secs())),
-        Ok(Err(_)) => return Ok(None),
-        Ok(Ok(_)) if line.last() != Some(&b'\n') && line.len() <= LINE_LIMIT => {
-            return Err("the request ends before its line does".to_owned());
-        }
-        Ok(Ok(_)) => {}
-    }
-    wire::decode(&line).map(Some).map_err(|cause| chain(&cause))
-}
-
 async fn say(mut stream: UnixStream, response: &ProxyResponse) {
     tell(&mut stream, response).await;
-}
-
-/// Says whether it could be told. A launcher that does not listen finds out by asking again.
-async fn tell(stream: &mut UnixStream, response: &ProxyResponse) -> bool {
-    let failed = |cause: wire::EncodeError| wire::encode(&ProxyResponse::Failed { error: chain(&cause) });
-    let Ok(line) = wire::encode(response).or_else(failed) else { return false };
-    timeout(PATIENCE, stream.write_all(&line)).await.is_ok_and(|written| written.is_ok())
 }
