@@ -41,6 +41,7 @@ async fn serve(arguments: Arguments) -> anyhow::Result<()> {
         identity: arguments.identity,
         election: Some(Timing::default()),
         webhook: Some(Webhook { listener, service: objects::CONTROLLER.to_owned(), port: 443 }),
+        operator: true,
     };
     let client = kube::Client::try_default().await.context("finding the API server")?;
     let stop = async {

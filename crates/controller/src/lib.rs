@@ -60,6 +60,8 @@ pub struct Options {
     pub election: Option<Timing>,
     /// None: nothing is admitted here.
     pub webhook: Option<Webhook>,
+    /// Whether virt-handler is made from the `KubeVirt` object, and its status told; if not, somebody else does both.
+    pub operator: bool,
 }
 
 /// What the reconcilers share.
@@ -80,7 +82,7 @@ impl Context {
 
 /// Runs a controller until `stop` resolves, or until something fails that trying again cannot mend.
 pub async fn run(client: Client, options: Options, stop: impl Future<Output = ()>) -> Result<(), Error> {
-    let Options { namespace, launcher, identity, election, webhook } = options;
+    let Options { namespace, launcher, identity, election, webhook, operator } = options;
     let (store, following) = installation::follow(client.clone(), &namespace);
     let context = Arc::new(Context {
         client: client.clone(),
@@ -95,7 +97,7 @@ pub async fn run(client: Client, options: Options, stop: impl Future<Output = ()
             None => std::future::pending().await,
         }
     };
-    let work = || Box::pin(reconcile(context.clone()));
+    let work = || Box::pin(reconcile(context.clone(), operator));
     let leading = async {
         if let Some(timing) = election {
             lease::lead(client.clone(), &namespace, &identity, timing, work, stop).await;
@@ -111,14 +113,19 @@ pub async fn run(client: Client, options: Options, stop: impl Future<Output = ()
 }
 
 /// Everything that the leader does.
-async fn reconcile(context: Arc<Context>) {
+async fn reconcile(context: Arc<Context>, operator: bool) {
+    let operating = async |context| {
+        if operator {
+            operator::run(context).await;
+        }
+    };
     tokio::join!(
         vm::run(context.clone()),
         vmi::run(context.clone()),
         Box::pin(vmim::run(context.clone())),
         Box::pin(evacuation::run(context.clone())),
         Box::pin(signer::run(context.clone())),
-        Box::pin(operator::run(context.clone())),
+        Box::pin(operating(context.clone())),
         Box::pin(setting::run(context)),
     );
 }

@@ -105,23 +105,40 @@ async fn install(cluster: &Cluster) {
     installations.create(&PostParams::default(), &installation).await.unwrap();
 }
 
-/// Everything that a controller asks for while machines live and die.
-async fn rights_used() -> Used {
+/// A controller whose requests are noted.
+async fn observed(used: &Used, operator: bool) -> Cluster {
     let cluster = Cluster::new().await;
-    let used = Used::default();
+    if operator {
+        install(&cluster).await;
+    }
     let record = used.clone();
     let service = cluster
         .server
         .service(User::admin())
         .map_request(move |request: http::Request<kube::client::Body>| record.note(request));
-    let client = Client::new(service, NAMESPACE);
-    install(&cluster).await;
     let webhook = Some(cluster.webhook());
-    cluster.start_with(client, Options { webhook, election: Some(QUICK), ..options("controller-1") });
+    let options = Options { webhook, election: Some(QUICK), operator, ..options("controller-1") };
+    cluster.start_with(Client::new(service, NAMESPACE), options);
     cluster.registered().await;
+    cluster
+}
+
+/// Everything that a controller asks for while machines live and die, move, and their network changes.
+async fn rights_used() -> Used {
+    let used = Used::default();
+    Box::pin(machines(&observed(&used, true).await, &used)).await;
+    // The operator's part is played by the test, which also says when.
+    let cluster = observed(&used, false).await;
+    Box::pin(crate::setting::whole_life(&cluster)).await;
+    Box::pin(moves(&cluster)).await;
+    cluster.kill();
+    used
+}
+
+async fn machines(cluster: &Cluster, used: &Used) {
     let request = identity::Request::new("node01").unwrap();
-    let pod = certificates::handler(&cluster, "node01").await;
-    certificates::ask(certificates::client(&cluster, certificates::HANDLER, &pod), &request).await;
+    let pod = certificates::handler(cluster, "node01").await;
+    certificates::ask(certificates::client(cluster, certificates::HANDLER, &pod), &request).await;
 
     cluster.create_machine("wren", "Always").await;
     let first = cluster.run("wren").await;
@@ -145,8 +162,6 @@ async fn rights_used() -> Used {
     cluster.delete_instance("robin").await;
     cluster.pod_ends_when_told(&deleted).await;
     cluster.instance_gone(&deleted).await;
-    crate::setting::whole_life(&cluster).await;
-    Box::pin(moves(&cluster)).await;
     eventually("the lease to be renewed, and an event and the installation's status written", async || {
         let claims = used.all().iter().any(|right| right.resource == "persistentvolumeclaims");
         let told = used.has("update", "kubevirts/status");
@@ -154,7 +169,6 @@ async fn rights_used() -> Used {
     })
     .await;
     cluster.kill();
-    used
 }
 
 #[tokio::test]

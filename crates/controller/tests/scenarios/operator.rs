@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use api::condition;
 use api::kubevirt::{KubeVirt, KubeVirtPhase};
 use api::names::{annotations, conditions, labels, reasons};
+use controller::Options;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::jiff::Timestamp;
@@ -14,7 +15,7 @@ use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use testkit::eventually;
 
-use crate::support::{Cluster, INSTALLATION, object};
+use crate::support::{Cluster, INSTALLATION, object, options};
 
 const FAST: &str = "kubevirt/fast";
 
@@ -57,10 +58,15 @@ impl Site {
         Self { cluster, installations, pods, workloads }
     }
 
+    fn start(&self) {
+        let operating = Options { operator: true, ..options("controller-1") };
+        self.cluster.start_with(self.cluster.client.clone(), operating);
+    }
+
     /// With handlers that are ready and reach each other.
     async fn deployed() -> Self {
         let site = Self::new().await;
-        site.cluster.start();
+        site.start();
         site.settle(None).await;
         site.reason(reasons::ALL_COMPONENTS_READY).await;
         site
@@ -191,7 +197,7 @@ fn reports(network: Option<&str>) -> BTreeMap<String, Value> {
 #[tokio::test]
 async fn an_installation_becomes_handlers_and_says_when_they_are_there() {
     let site = Site::new().await;
-    site.cluster.start();
+    site.start();
     let deploying = site.reason(reasons::DEPLOYMENT_IN_PROGRESS).await.status.unwrap();
     assert_eq!(deploying.phase, Some(KubeVirtPhase::Deploying));
     site.settle(None).await;

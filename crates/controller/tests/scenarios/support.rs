@@ -358,6 +358,7 @@ pub fn options(identity: &str) -> Options {
         identity: identity.into(),
         election: None,
         webhook: None,
+        operator: false,
     }
 }
 
