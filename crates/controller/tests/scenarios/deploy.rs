@@ -67,7 +67,6 @@ fn the_port_is_the_one_that_everybody_knows() {
 async fn moves(cluster: &Cluster) {
     cluster.configure(serde_json::json!({ "migrations": { "disableTLS": true } })).await;
     cluster.create_policy("patient", serde_json::json!({}), serde_json::json!({})).await;
-    cluster.add_node("node02").await;
     let mut evicted = crate::support::instance("dove");
     evicted.spec.eviction_strategy = Some(api::kubevirt::EvictionStrategy::LiveMigrate);
     cluster.instances.create(&PostParams::default(), &evicted).await.unwrap();

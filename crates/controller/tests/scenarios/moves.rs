@@ -169,14 +169,15 @@ impl Cluster {
 
 /// What an administrator does.
 impl Cluster {
-    /// Makes the installation, with this configuration.
+    /// Makes the installation, or changes it: with this configuration.
     pub async fn configure(&self, configuration: Value) {
         let installation: KubeVirt = object(json!({
             "apiVersion": "kubevirt.io/v1", "kind": "KubeVirt", "metadata": { "name": "kubevirt" },
             "spec": { "configuration": configuration },
         }));
         let installations: Api<KubeVirt> = Api::namespaced(self.client.clone(), INSTALLATION);
-        installations.create(&PostParams::default(), &installation).await.unwrap();
+        let applied = PatchParams::apply("administrator").force();
+        installations.patch("kubevirt", &applied, &Patch::Apply(&installation)).await.unwrap();
     }
 
     pub async fn installation_says(&self, available: &str, reason: &str) {

@@ -118,6 +118,7 @@ async fn a_bad_value_is_refused_and_one_that_slipped_through_changes_nothing() {
     world.settings.delete("log-level", &DeleteParams::default()).await.unwrap();
 
     // While a migration runs, not even a good one, nor none.
+    cluster.create_instance("wren").await;
     world.migration("Running").await;
     for value in [SECOND, ""] {
         let (code, message) = refusal(try_to(value).await);

@@ -30,8 +30,10 @@ fn doomed(cluster: &Cluster, kill: Kill) -> (Client, Arc<Notify>) {
     let service = service_fn(move |request: http::Request<kube::client::Body>| {
         let (service, writes, fatal) = (service.clone(), Arc::clone(&writes), Arc::clone(&fatal));
         async move {
-            // Events are written beside the work, in no order.
-            let counts = request.method() != http::Method::GET && !request.uri().path().contains("/events");
+            // What others write, they write beside this work, in no order.
+            let ours = ["settings/", "kubevirts/", "network-attachment-definitions"];
+            let counts = request.method() != http::Method::GET
+                && ours.iter().any(|kind| request.uri().path().contains(kind));
             let is_fatal = counts && writes.fetch_add(1, Ordering::Relaxed) + 1 == kill.write;
             if !is_fatal {
                 return service.oneshot(request).await;
