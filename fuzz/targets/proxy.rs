@@ -97,14 +97,17 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     let mut heard = Vec::new();
     let (ended, (), _) = RUNTIME
         .block_on(async { tokio::join!(converse(there, &desk), speaking, hear.read_to_end(&mut heard)) });
-    let answers: Vec<_> = heard.split_inclusive(|byte| *byte == b'\n').collect();
+    let answers: Vec<ProxyResponse> = heard
+        .split_inclusive(|byte| *byte == b'\n')
+        .map(|line| wire::decode(line).unwrap_or_else(|cause| panic!("no answer: {cause}")))
+        .collect();
     let lines = sent.split_inclusive(|byte| *byte == b'\n').count();
-    assert!(answers.len() <= lines, "{} answers to {lines} lines", answers.len());
-    let answers = answers.into_iter().map(|line| wire::decode::<ProxyResponse>(line));
-    let last = answers.map(|answer| answer.unwrap_or_else(|cause| panic!("no answer: {cause}"))).last();
     match ended {
-        Err(error) => assert_eq!(last, Some(ProxyResponse::Failed { error })),
+        Err(error) => {
+            assert!(answers.len() <= lines, "{} answers to {lines} lines", answers.len());
+            assert_eq!(answers.last(), Some(&ProxyResponse::Failed { error }));
+        }
         // Every line was a request, and had its answer.
-        Ok(()) => assert_eq!(heard.iter().filter(|byte| **byte == b'\n').count(), lines),
+        Ok(()) => assert_eq!(answers.len(), lines),
     }
 });

@@ -124,7 +124,7 @@ fn it_may_ask_for_nothing_but_its_vnics(lab: &Installation, a: &LauncherPod) {
 
 fn it_cannot_keep_the_proxy_from_its_work(lab: &Installation, a: &LauncherPod) {
     // Half a request, and then nothing.
-    let heard = say(lab, a, a, r#"printf '{"request":'; sleep 15"#);
+    let heard = say(lab, a, a, r#"printf '{"request":'; sleep 11"#);
     assert!(heard.contains("must be whole within"), "{heard}");
 
     // More connections than a pod may have, all at once and all silent: those beyond are told, the others wait, and when they are
