@@ -114,18 +114,19 @@ pub async fn run(client: Client, options: Options, stop: impl Future<Output = ()
 
 /// Everything that the leader does.
 async fn reconcile(context: Arc<Context>, operator: bool) {
-    let operating = async |context| {
-        if operator {
-            operator::run(context).await;
-        }
-    };
     tokio::join!(
         vm::run(context.clone()),
         vmi::run(context.clone()),
         Box::pin(vmim::run(context.clone())),
         Box::pin(evacuation::run(context.clone())),
         Box::pin(signer::run(context.clone())),
-        Box::pin(operating(context.clone())),
+        Box::pin(operate(context.clone(), operator)),
         Box::pin(setting::run(context)),
     );
+}
+
+async fn operate(context: Arc<Context>, ours: bool) {
+    if ours {
+        Box::pin(operator::run(context)).await;
+    }
 }

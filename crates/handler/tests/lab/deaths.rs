@@ -156,11 +156,12 @@ fn kill(lab: &Installation, victims: &[Victim], random: &mut fastrand::Rng) {
         targets.push(format!("of {} 1", lab.handler(NODE).uid));
     }
     random.shuffle(&mut targets);
-    // Of a pod's processes: number on the node, number in the pod, command. With a first process its others go before their turn.
+    // Of a pod's processes: number on the node, number in the pod, command. With a first process its others go before their turn, and
+    // one that is on its way out has no number any more: to kill 0 would be to kill ourselves.
     let script = format!(
         r#"of() {{
   for process in $(ip netns pids "$1"); do
-    awk '/^Name:/ {{ name = $2 }} /^NSpid:/ {{ print $2, $NF, name }}' /proc/$process/status 2>/dev/null
+    awk '/^Name:/ {{ name = $2 }} /^NSpid:/ && $2 > 1 {{ print $2, $NF, name }}' /proc/$process/status 2>/dev/null
   done | awk "$2 {{ print \$1 }}"
 }}
 kill -9 $({}) 2>/dev/null || true"#,
