@@ -26,6 +26,7 @@ spec:
 const ADDRESS: &str = "192.0.2.50";
 const MAC: &str = "02:00:00:00:02:50";
 const FILLED_MIB: u64 = 64;
+const GENERATIONS: &str = "jsonpath={.metadata.generation} {.status.observedGeneration}";
 /// From the request to its end, on a machine that emulates guests.
 const PATIENCE: Duration = Duration::from_mins(2);
 
@@ -239,7 +240,7 @@ fn a_move_that_is_cut_off_or_given_up_leaves_the_guest_alone_and_the_next_one_su
         let handler = lab.pod_uid("kubevirt", "kubevirt.io=virt-handler", &node);
         lab.shell(&node, &format!("kill -9 $(ip netns pids {handler})"));
         unharmed(&name);
-        lab.kubectl_ok(&["-n", "kubevirt", "rollout", "status", "ds/virt-handler", "--timeout=60s"]);
+        lab.until_it_is_whole();
     }
     lab.apply(&request("given-up"));
     lab.under_way("given-up");
@@ -285,6 +286,17 @@ impl Installation {
             "-p",
             &patch.to_string(),
         ]);
+        self.until_it_is_whole();
+    }
+
+    /// Nothing moves while a handler is missing, or a change is on its way to them.
+    fn until_it_is_whole(&self) {
+        let whole = || {
+            let seen = self.in_installation(&["get", "kv", "kubevirt", "-o", GENERATIONS]);
+            self.condition("Available").1 == "All components are ready."
+                && seen.split_once(' ').is_some_and(|(made, observed)| made == observed)
+        };
+        self.until_it_is("the installation is whole", PATIENCE, whole);
     }
 
     /// Waits until guest memory is on its way.

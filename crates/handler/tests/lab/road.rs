@@ -43,7 +43,7 @@ impl Installation {
     }
 
     /// Status and message of a condition of the installation.
-    fn condition(&self, type_: &str) -> (String, String) {
+    pub fn condition(&self, type_: &str) -> (String, String) {
         let part = |field: &str| {
             let path = format!("jsonpath={{.status.conditions[?(@.type==\"{type_}\")].{field}}}");
             self.in_installation(&["get", "kv", "kubevirt", "-o", &path])
