@@ -22,6 +22,9 @@ pub struct Right {
     pub name: String,
 }
 
+/// How a query selects one object.
+const ONE_NAME: &str = "fieldSelector=metadata.name%3D";
+
 impl Right {
     /// What a request asks for.
     pub fn of(method: &http::Method, uri: &http::Uri) -> Self {
@@ -52,12 +55,14 @@ impl Right {
             ("DELETE", ..) => "delete",
             _ => panic!("{method} {uri}"),
         };
+        // Who lists objects of one name asks for that one.
+        let one = uri.query().and_then(|query| query.split('&').find_map(|part| part.strip_prefix(ONE_NAME)));
         Self {
             verb: verb.to_owned(),
             group: group.to_owned(),
             resource,
             namespace: namespace.to_owned(),
-            name: name.to_owned(),
+            name: if name.is_empty() { one.unwrap_or_default() } else { name }.to_owned(),
         }
     }
 }
