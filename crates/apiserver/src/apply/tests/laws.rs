@@ -254,7 +254,10 @@ proptest! {
     }
 
     #[test]
-    fn giving_up_leaves_the_others(mine in config(), theirs in config().prop_filter_map("empty", dense)) {
+    fn giving_up_leaves_the_others(
+        mine in config().prop_filter_map("empty", dense),
+        theirs in config().prop_filter_map("empty", dense),
+    ) {
         let (schema, a, b) = (&*THING, writer("a"), writer("b"));
         let object = apply(schema, None, &mine, &a, false).unwrap();
         let object = apply(schema, Some(&object), &theirs, &b, true).unwrap();
