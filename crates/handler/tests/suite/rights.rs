@@ -36,9 +36,8 @@ fn the_handler_has_every_right_that_it_uses_and_none_that_it_does_not() {
             let unseen = |resource: &str, verb: &str| {
                 matches!(
                     (resource, verb),
-                    ("events", "patch")
+                    ("events" | "virtualmachineinstancemigrations/status", "patch")
                         | ("virtualmachineinstancemigrations", "list")
-                        | ("virtualmachineinstancemigrations/status", "patch")
                         | ("kubevirts", "watch")
                         | ("nodes" | "certificatesigningrequests", "get")
                 )
