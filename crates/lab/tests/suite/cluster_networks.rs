@@ -22,7 +22,9 @@ networks:
         items.iter().map(|item| item["metadata"]["name"].as_str().unwrap().to_owned()).collect()
     };
     let statuses = eventually("the networks to be published", async || {
-        let statuses = get("vlanstatuses");
+        // Their kinds come after the nodes.
+        let shown = lab.kubectl(&["get", "vlanstatuses", "-o", "json"]);
+        let statuses: Value = serde_json::from_slice(&shown.stdout).ok()?;
         (names(&statuses).len() == 3).then_some(statuses)
     })
     .await;
