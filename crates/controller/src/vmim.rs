@@ -39,6 +39,8 @@ struct Moves {
     context: Arc<Context>,
     /// Held by the one who may take a turn.
     turn: Mutex<()>,
+    /// Every migration, as the watch has it.
+    known: Store<Migration>,
     /// Told when a place is free.
     free: mpsc::UnboundedSender<()>,
 }
@@ -47,10 +49,10 @@ struct Moves {
 pub(crate) async fn run(context: Arc<Context>) {
     let client = context.client.clone();
     let (free, freed) = mpsc::unbounded();
-    let moves = Arc::new(Moves { context, turn: Mutex::new(()), free });
     let launchers = watcher::Config::default().labels(labels::MIGRATION_JOB_UID);
     let controller = Controller::new(Api::<Migration>::all(client.clone()), watcher::Config::default());
     let known = controller.store();
+    let moves = Arc::new(Moves { context, turn: Mutex::new(()), known: known.clone(), free });
     controller
         .watches(Api::<VirtualMachineInstance>::all(client.clone()), watcher::Config::default(), move |vmi| {
             of_instance(&known, &vmi)
@@ -86,10 +88,8 @@ fn is_over(migration: &Migration) -> bool {
 }
 
 async fn reconcile(migration: Arc<Migration>, moves: Arc<Moves>) -> Result<controller::Action, Error> {
-    let mut notes = Vec::new();
-    let result = Box::pin(bring_about(&migration, &moves, &mut notes)).await;
-    moves.context.report.reconciled(&*migration, &notes, &result).await;
-    result
+    let report = &moves.context.report;
+    report.on(&*migration, async |notes| Box::pin(bring_about(&migration, &moves, notes)).await).await
 }
 
 async fn bring_about(
@@ -137,9 +137,11 @@ async fn bring_about(
         notes.extend(told(&decision.outcome));
     }
     if decision.phase.is_final() && !is_over(migration) {
-        history::prune(&current, context).await?;
         // Nobody listens when the controller stops, and then nobody waits either.
         let _ = moves.free.unbounded_send(());
+    }
+    if is_over(migration) {
+        history::prune(migration, &moves.known, context).await?;
     }
     let again = match &decision.outcome {
         Outcome::Waits(wait) => decision.again.map(|again| again.min(look_again(wait))),

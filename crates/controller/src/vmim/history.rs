@@ -1,11 +1,11 @@
 //! Migrations that are over: the last few of each VM stay as a record.
 
 use jiff::{SignedDuration, Timestamp};
-use kube::api::ListParams;
+use kube::runtime::reflector::Store;
 use kube::{Api, ResourceExt as _};
 
 use super::{Migration, is_over};
-use crate::error::{Error, describe};
+use crate::error::Error;
 use crate::{Context, edit};
 
 /// How many of each VM stay, as KubeVirt has it.
@@ -22,18 +22,20 @@ pub(super) fn is_settled(migration: &Migration, now: Timestamp) -> bool {
         && ended.is_some_and(|ended| long_ago(ended.phase_transition_timestamp.0))
 }
 
-/// Deletes the oldest finished migrations of the same VM, beyond those that stay.
-pub(super) async fn prune(migration: &Migration, context: &Context) -> Result<(), Error> {
-    let namespace = migration.namespace().unwrap_or_default();
-    let migrations: Api<Migration> = Api::namespaced(context.client.clone(), &namespace);
-    let all = migrations
-        .list(&ListParams::default())
-        .await
-        .map_err(Error::api("listing the migrations of", describe(migration)))?
-        .items;
-    let same = |other: &&Migration| other.spec.vmi_name == migration.spec.vmi_name && is_over(other);
-    let mut over: Vec<&Migration> = all.iter().filter(same).collect();
+/// Deletes the oldest finished migrations of the same VM, beyond those that stay. Whoever ended last is looked at when all that
+/// ended before are known, so that it is enough to look at each that is over.
+pub(super) async fn prune(
+    migration: &Migration,
+    known: &Store<Migration>,
+    context: &Context,
+) -> Result<(), Error> {
+    let namespace = migration.namespace();
+    let same = |other: &Migration| {
+        other.spec.vmi_name == migration.spec.vmi_name && other.namespace() == namespace && is_over(other)
+    };
+    let mut over: Vec<_> = known.state().into_iter().filter(|other| same(other)).collect();
     over.sort_by_key(|migration| migration.metadata.creation_timestamp.as_ref().map(|time| time.0));
+    let migrations: Api<Migration> = Api::namespaced(context.client.clone(), &namespace.unwrap_or_default());
     for old in over.iter().rev().skip(KEPT) {
         edit::delete(&migrations, &old.name_any(), &old.uid().unwrap_or_default()).await?;
     }

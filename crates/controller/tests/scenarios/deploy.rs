@@ -85,7 +85,11 @@ async fn moves(cluster: &Cluster) {
         cluster.pod_goes(&target).await;
         cluster.migration_phase(&again.name_any(), MigrationPhase::Failed).await;
     }
-    cluster.migration_gone(&made.name_any()).await;
+    eventually("the oldest to be forgotten", async || {
+        let left = cluster.migrations().list(&ListParams::default()).await.unwrap().items.len();
+        (left == 5).then_some(())
+    })
+    .await;
 }
 
 /// An installation with a migration network.
