@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use bench_figures::Summary;
 use serde::Serialize;
 use serde_json::json;
 
 use crate::machine::Machine;
-use crate::sample::Summary;
 use crate::server::Side;
 
 #[derive(Clone, Copy, PartialEq, Eq, Serialize)]

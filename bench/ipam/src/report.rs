@@ -94,10 +94,9 @@ impl Report {
     }
 }
 
-/// The smallest value that so many percent of the (sorted) values do not exceed, in milliseconds.
+/// The percentile of the (sorted) values, in milliseconds.
 fn percentile(sorted: &[Duration], percent: usize) -> f64 {
-    let rank = (sorted.len() * percent).div_ceil(100).max(1);
-    sorted.get(rank - 1).copied().unwrap_or_default().as_secs_f64() * 1e3
+    bench_figures::percentile(sorted, percent).as_secs_f64() * 1e3
 }
 
 fn fsync(directory: &Path) -> Result<f64> {

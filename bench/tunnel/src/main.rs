@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
+use bench_figures::percentile;
 use clap::{Parser, Subcommand};
 
 use contender::{Contender, Pair};
@@ -225,9 +226,5 @@ impl Bench<'_> {
 /// Half, and all but one in a hundred, in microseconds.
 fn percentiles(latencies: &mut [Duration]) -> [f64; 2] {
     latencies.sort_unstable();
-    let at = |percent: usize| {
-        let rank = (latencies.len() * percent).div_ceil(100).max(1);
-        latencies.get(rank - 1).map_or(0.0, |latency| latency.as_secs_f64() * 1e6)
-    };
-    [at(50), at(99)]
+    [50, 99].map(|percent| percentile(latencies, percent).as_secs_f64() * 1e6)
 }

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use bench_figures::Summary;
 use serde::Serialize;
 use serde_json::json;
 
@@ -103,25 +104,6 @@ fn goals() -> Vec<Goal> {
         }
     }
     goals
-}
-
-#[derive(Clone, Copy, Serialize)]
-pub struct Summary {
-    pub median: f64,
-    pub min: f64,
-    pub max: f64,
-}
-
-impl Summary {
-    fn of(values: &[f64]) -> Option<Self> {
-        let mut sorted = values.to_vec();
-        sorted.sort_unstable_by(f64::total_cmp);
-        let (&min, &max) = (sorted.first()?, sorted.last()?);
-        let half = sorted.len() / 2;
-        let median =
-            if sorted.len() % 2 == 1 { sorted[half] } else { f64::midpoint(sorted[half - 1], sorted[half]) };
-        Some(Self { median, min, max })
-    }
 }
 
 #[derive(Default)]
