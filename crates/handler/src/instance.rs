@@ -31,7 +31,7 @@ use crate::error::chain;
 use crate::place::Places;
 use crate::pods::{View, version};
 use crate::proxy::{self, Proxy, Turned};
-use crate::road::Road;
+use crate::road::{Road, Way};
 use crate::sysctls::{self, SysctlError};
 use conversation::{Conversation, TalkError};
 use decide::{Decision, Situation, Told, decide};
@@ -83,6 +83,7 @@ pub struct Launcher {
     door: Option<Door>,
     sockets: Option<Sockets>,
     telling: Telling,
+    road: watch::Receiver<Way>,
     /// What our own last write came to: the watch may tell of it later.
     written: Option<Box<VirtualMachineInstance>>,
     pause: Duration,
@@ -104,6 +105,7 @@ impl Launcher {
             namespace: pod.namespace().unwrap_or_default(),
             name: pod.name_any(),
         };
+        let road = shared.road.changed();
         Self {
             shared,
             pod: name,
@@ -115,6 +117,7 @@ impl Launcher {
             door: None,
             sockets: None,
             telling: Telling::default(),
+            road,
             written: None,
             pause: FIRST_PAUSE,
         }
@@ -138,6 +141,8 @@ impl Launcher {
 
     /// The latest of what the watch and our own writes say.
     fn look(&mut self) -> View {
+        // From here on, a change of the road wakes us: it is looked at next.
+        self.road.mark_unchanged();
         let mut view = self.view.borrow_and_update().clone();
         if let (Some(written), Some(seen)) = (&self.written, &mut view.instance)
             && written.uid() == seen.uid()
@@ -344,11 +349,10 @@ impl Launcher {
                 None => std::future::pending().await,
             }
         };
-        let mut road = self.shared.road.changed();
         let heard = tokio::select! {
             heard = hear => Some(heard),
             // One that is gone for good tells nothing, and what there is to tell comes by the others.
-            _ = road.changed() => None,
+            _ = self.road.changed() => None,
             changed = self.view.changed() => {
                 if changed.is_err() {
                     // Nobody follows pods any more: this task is about to be ended too.

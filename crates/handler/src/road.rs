@@ -12,6 +12,7 @@
 
 mod address;
 mod credentials;
+mod followed;
 mod look;
 mod peers;
 mod ready;

@@ -12,6 +12,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
+use api::condition::{self, ConditionStatus};
 use api::kubevirt::{
     AbortStatus, MigrationNetworkType, MigrationOptions, MigrationState, ProgressSample, SourceState,
     TargetState, VirtualMachineInstance,
@@ -157,9 +158,8 @@ pub fn command(
 /// What executes the guest's instructions cannot change on the way.
 fn accelerator(instance: &VirtualMachineInstance) -> Option<AcceleratorPolicy> {
     let status = instance.status.as_ref()?;
-    let condition = status.conditions.iter().find(|condition| condition.type_ == conditions::ACCELERATED)?;
-    let by_processor = condition.status == api::condition::ConditionStatus::True;
-    Some(if by_processor { AcceleratorPolicy::Kvm } else { AcceleratorPolicy::Tcg })
+    let told = condition::find(&status.conditions, conditions::ACCELERATED)?;
+    Some(if told.status == ConditionStatus::True { AcceleratorPolicy::Kvm } else { AcceleratorPolicy::Tcg })
 }
 
 fn move_options(
@@ -200,10 +200,10 @@ fn source_record(situation: &Situation<'_>, state: &MigrationState, now: Timesta
     let Some(report) = report(situation.heard, state) else {
         let told = situation.told.migrate.is_some() && situation.told.migrate == state.migration_uid;
         if let Some((_, reason)) = refused.filter(|_| told) {
-            fail(&mut new, &format!("the launcher refused to move the guest: {reason}"), now);
+            new.fail(&format!("the launcher refused to move the guest: {reason}"), now);
         } else if state.abort_requested && !told && situation.heard.is_some() {
             new.abort_status = Some(AbortStatus::Succeeded);
-            fail(&mut new, ABORTED, now);
+            new.fail(ABORTED, now);
         }
         return new;
     };
@@ -223,9 +223,9 @@ fn source_record(situation: &Situation<'_>, state: &MigrationState, now: Timesta
         }
         MigrationPhase::Cancelled => {
             new.abort_status = Some(AbortStatus::Succeeded);
-            fail(&mut new, ABORTED, now);
+            new.fail(ABORTED, now);
         }
-        MigrationPhase::Failed => fail(&mut new, &why(situation, report), now),
+        MigrationPhase::Failed => new.fail(&why(situation, report), now),
     }
     let side = new.source_state.get_or_insert_with(SourceState::default);
     side.common.node.get_or_insert_with(|| situation.node.to_owned());
@@ -239,14 +239,6 @@ fn why(situation: &Situation<'_>, report: &MigrationReport) -> String {
         return format!("the handler of the source node ended while the guest moved: {said}");
     }
     situation.obstacle.map_or_else(|| said.to_owned(), |obstacle| format!("{obstacle}: {said}"))
-}
-
-/// The guest stays. A reason that is there already is the one of whoever asked for the end.
-fn fail(state: &mut MigrationState, reason: &str, now: Timestamp) {
-    state.completed = true;
-    state.failed = true;
-    state.failure_reason.get_or_insert_with(|| reason.to_owned());
-    state.end_timestamp.get_or_insert(Time(now));
 }
 
 fn target_record(situation: &Situation<'_>, state: &MigrationState, now: Timestamp) -> MigrationState {

@@ -17,15 +17,13 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Patch, PatchParams};
 use kube::core::PartialObjectMeta;
-use kube::runtime::reflector;
-use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use tunnel::Dialler;
 
-use super::{Road, Unavailable, Way};
+use super::{Road, Unavailable, Way, followed};
 use crate::error::chain;
 
 /// How often peers that answer are asked, and the report is renewed.
@@ -153,29 +151,11 @@ async fn write(nodes: &Api<Node>, node: &str, report: &RoadReport) -> Result<(),
 fn follow(client: Client, own: &str) -> (watch::Receiver<Peers>, impl Future<Output = ()> + use<>) {
     let (sender, receiver) = watch::channel(Peers::new());
     let (own, nodes) = (own.to_owned(), Api::<PartialObjectMeta<Node>>::all(client));
-    let (store, writer) = reflector::store();
-    let changes = watcher(nodes, watcher::Config::default()).default_backoff().reflect(writer);
-    let work = async move {
-        futures::pin_mut!(changes);
-        while let Some(change) = changes.next().await {
-            match change {
-                // Half a list is not all peers.
-                Ok(watcher::Event::Init | watcher::Event::InitApply(_)) => {}
-                Ok(_) => {
-                    let nodes = store.state();
-                    let all: Peers = nodes.iter().filter_map(|node| peer(node)).collect();
-                    let others: Peers = all.into_iter().filter(|(node, _)| *node != own).collect();
-                    sender.send_if_modified(|now| std::mem::replace(now, others.clone()) != others);
-                }
-                Err(error) => {
-                    tracing::warn!(
-                        cause = chain(&error),
-                        "other nodes cannot be watched; those known still count"
-                    );
-                }
-            }
-        }
-    };
+    let work = followed::follow(nodes, "nodes", move |nodes| {
+        let all = nodes.iter().filter_map(|node| peer(node));
+        let others: Peers = all.filter(|(node, _)| *node != own).collect();
+        sender.send_if_modified(|now| std::mem::replace(now, others.clone()) != others);
+    });
     (receiver, work)
 }
 

@@ -1,14 +1,11 @@
 //! What the `KubeVirt` object says about the road, as it is now.
 
 use api::kubevirt::{KubeVirt, MigrationConfiguration, NetworkPreference};
-use futures::StreamExt as _;
-use kube::runtime::reflector::{self, Store};
-use kube::runtime::{WatchStreamExt as _, watcher};
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Api, Client};
 use tokio::sync::watch;
 
 use super::address::Wanted;
-use crate::error::chain;
+use super::followed;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -41,38 +38,12 @@ pub fn follow(
     namespace: &str,
 ) -> (watch::Receiver<Option<Settings>>, impl Future<Output = ()> + use<>) {
     let (sender, receiver) = watch::channel(None);
-    let namespace = namespace.to_owned();
-    let (store, writer) = reflector::store();
-    let installations: Api<KubeVirt> = Api::namespaced(client, &namespace);
-    let changes = watcher(installations, watcher::Config::default()).default_backoff().reflect(writer);
-    let work = async move {
-        futures::pin_mut!(changes);
-        while let Some(change) = changes.next().await {
-            match change {
-                // Half a list would be another installation.
-                Ok(watcher::Event::Init | watcher::Event::InitApply(_)) => {}
-                Ok(_) => {
-                    let settings = Some(Settings::of(eldest(&store).as_deref(), &namespace));
-                    sender.send_if_modified(|now| std::mem::replace(now, settings.clone()) != settings);
-                }
-                Err(error) => {
-                    tracing::warn!(
-                        cause = chain(&error),
-                        "the KubeVirt object cannot be watched; what was known of it still counts"
-                    );
-                }
-            }
-        }
-    };
+    let (namespace, installations) = (namespace.to_owned(), Api::<KubeVirt>::namespaced(client, namespace));
+    let work = followed::follow(installations, "KubeVirt objects", move |all| {
+        let settings = Some(Settings::of(KubeVirt::in_charge(all).as_deref(), &namespace));
+        sender.send_if_modified(|now| std::mem::replace(now, settings.clone()) != settings);
+    });
     (receiver, work)
-}
-
-/// The installation. A second one is refused by the controller, and does not count.
-fn eldest(store: &Store<KubeVirt>) -> Option<std::sync::Arc<KubeVirt>> {
-    let age = |installation: &std::sync::Arc<KubeVirt>| {
-        (installation.creation_timestamp().map(|time| time.0), installation.name_any())
-    };
-    store.state().into_iter().min_by_key(age)
 }
 
 #[cfg(test)]

@@ -21,9 +21,8 @@ const LOOK: Duration = Duration::from_millis(200);
 static TURN: Mutex<()> = Mutex::new(());
 
 pub struct Installation {
-    // In this order they go: the lab, its images, the next test's turn.
+    // In this order they go: the lab, the next test's turn.
     lab: TestLab,
-    _images: tempfile::TempDir,
     _turn: MutexGuard<'static, ()>,
 }
 
@@ -47,22 +46,18 @@ impl Installation {
     pub fn new(config: &str) -> Self {
         // A test that failed before this one is no reason not to run.
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
         let programs = testkit::program("virt-launcher", "GODWIT_LAUNCHER_BIN");
-        let (lab, images) = (TestLab::up(config), tempfile::tempdir().unwrap());
-        let made = Command::new(root.join("tools/images"))
-            .arg(images.path())
+        testkit::program("godwit-cni", "GODWIT_CNI_BIN");
+        let lab = TestLab::up(config);
+        let installed = Command::new(project().join("tools/install"))
             .arg(lab.directory().file_name().unwrap())
             .env("GODWIT_LABS", lab.directory().parent().unwrap())
             .env("GODWIT_PROGRAMS", programs.parent().unwrap())
             .output()
             .unwrap();
-        assert!(made.status.success(), "tools/images: {}", String::from_utf8_lossy(&made.stderr));
-        let installation = Self { lab, _images: images, _turn: turn };
-        installation.kubectl_ok(&["create", "namespace", "kubevirt"]);
-        installation.apply_file("deploy");
-        installation.in_installation(&["rollout", "status", "deploy/virt-controller", "--timeout=120s"]);
-        installation.in_installation(&["wait", "kv/kubevirt", "--for=condition=Available", "--timeout=120s"]);
+        let installation = Self { lab, _turn: turn };
+        let said = String::from_utf8_lossy(&installed.stderr);
+        assert!(installed.status.success(), "tools/install: {said}\n{}", installation.describe());
         installation
     }
 
@@ -80,8 +75,7 @@ impl Installation {
 
     /// A file of the project, or the files of a directory.
     pub fn apply_file(&self, path: &str) {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
-        self.kubectl_ok(&["apply", "-f", root.join(path).to_str().unwrap()]);
+        self.kubectl_ok(&["apply", "-f", project().join(path).to_str().unwrap()]);
     }
 
     /// Looks until there is something.
@@ -226,6 +220,11 @@ impl Installation {
         ];
         looks.map(|look| String::from_utf8_lossy(&self.kubectl(look).stdout).into_owned()).join("\n")
     }
+}
+
+/// Where the project is.
+fn project() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap()
 }
 
 /// A bare instance, without a machine that would start it again. What it is plugged into, and where it runs, is the caller's.

@@ -22,21 +22,6 @@ spec:
 const ROLE: &str = r#"[{ "networkAttachmentDefinition": "fast", "role": "migration" }]"#;
 
 impl Installation {
-    /// The plugin that gives addresses to all nodes from one range.
-    fn install_ipam(&self) {
-        let program = testkit::program("godwit-cni", "GODWIT_CNI_BIN");
-        for node in NODES {
-            self.shell(
-                node,
-                &format!(
-                    "mkdir -p /opt/cni/bin /etc/cni/net.d/whereabouts.d && cp {} /opt/cni/bin/godwit-ipam &&
-                     cp /etc/godwit/kubeconfig /etc/cni/net.d/whereabouts.d/whereabouts.kubeconfig",
-                    program.display()
-                ),
-            );
-        }
-    }
-
     fn set_roles(&self, roles: &str) -> std::process::Output {
         let patch = format!(r#"{{"spec":{{"configuration":{{"network":{{"roles":{roles}}}}}}}}}"#);
         self.kubectl(&["-n", "kubevirt", "patch", "kv", "kubevirt", "--type=merge", "-p", &patch])
@@ -96,7 +81,6 @@ impl Installation {
 #[test]
 fn guest_memory_takes_the_network_that_is_named_and_says_where_it_cannot() {
     let lab = Installation::new("");
-    lab.install_ipam();
     lab.ready_on("the pod network");
     lab.listens_only_on("eth0");
     let controllers =
