@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use api::condition;
+use api::condition::{self, ConditionStatus};
 use api::kubevirt::{
     MigrationPhase, MigrationStatus, VirtualMachineInstance, VirtualMachineInstanceMigration,
     VirtualMachineInstanceMigrationSpec,
@@ -156,9 +156,8 @@ fn tell(bar: &ProgressBar, status: &MigrationStatus) {
 /// One line: where a move stands, and why it does not go on.
 fn describe(status: &MigrationStatus) -> String {
     let phase = status.phase.map_or("asked for", MigrationPhase::as_str);
-    let waits = condition::is_true(&status.conditions, conditions::MIGRATION_QUEUED)
-        .then(|| condition::find(&status.conditions, conditions::MIGRATION_QUEUED))
-        .flatten();
+    let waits = condition::find(&status.conditions, conditions::MIGRATION_QUEUED)
+        .filter(|condition| condition.status == ConditionStatus::True);
     match (&status.progress, waits.and_then(|condition| condition.message.as_deref())) {
         (Some(progress), _) if status.phase == Some(MigrationPhase::Running) => {
             let sample = &progress.sample;

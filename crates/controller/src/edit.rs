@@ -3,6 +3,7 @@
 
 use std::fmt::Debug;
 
+use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Resource, ResourceExt as _};
 use serde::Serialize;
@@ -28,11 +29,6 @@ pub async fn finalizer<K: Object>(
         finalizers.push(finalizer.to_owned());
     }
     metadata(api, object, json!({ "finalizers": finalizers })).await
-}
-
-/// Sets a label; the object as it is then.
-pub async fn label<K: Object>(api: &Api<K>, object: &K, name: &str, value: &str) -> Result<K, Error> {
-    metadata(api, object, json!({ "labels": { name: value } })).await
 }
 
 /// Sets labels, or takes those without a value off; the object as it is then.
@@ -90,6 +86,14 @@ pub async fn status_in_object<K: Object>(
         .await
         .map_err(Error::api("writing the status of", describe(object)))?;
     Ok(())
+}
+
+/// A pod of this name is there already. It is the one that was to be made if it has the same value of this label: the name comes of
+/// that, but for five characters.
+pub async fn already_made(pods: &Api<Pod>, pod: &Pod, mark: &str) -> Result<(), Error> {
+    let there = pods.get_opt(&pod.name_any()).await.map_err(Error::api("reading", describe(pod)))?;
+    let ours = there.is_none_or(|there| there.labels().get(mark) == pod.labels().get(mark));
+    if ours { Ok(()) } else { Err(Error::PodTaken { object: describe(pod) }) }
 }
 
 /// Deletes this very object. One that is gone, or that made room for another of its name, is deleted.

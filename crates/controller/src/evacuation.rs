@@ -43,10 +43,7 @@ async fn reconcile(
     vmi: Arc<VirtualMachineInstance>,
     context: Arc<Context>,
 ) -> Result<controller::Action, Error> {
-    let mut notes = Vec::new();
-    let result = evacuate(&vmi, &context, &mut notes).await;
-    context.report.reconciled(&*vmi, &notes, &result).await;
-    result
+    context.report.on(&*vmi, async |notes| evacuate(&vmi, &context, notes).await).await
 }
 
 async fn evacuate(

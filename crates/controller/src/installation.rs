@@ -1,5 +1,7 @@
 //! The `KubeVirt` object, as it is now: its configuration is read by the reconcilers and by admission.
 
+use std::sync::Arc;
+
 use api::kubevirt::KubeVirt;
 use futures::StreamExt as _;
 use kube::runtime::reflector::{self, Store};
@@ -21,7 +23,12 @@ pub(crate) fn follow(client: Client, namespace: &str) -> (Store<KubeVirt>, impl 
     (store, work)
 }
 
+/// The one that counts, if there is one.
+pub(crate) fn current(store: &Store<KubeVirt>) -> Option<Arc<KubeVirt>> {
+    KubeVirt::in_charge(store.state())
+}
+
 /// What the installation says about machines; without one, what it would say if it said nothing.
 pub(crate) fn rules(store: &Store<KubeVirt>) -> Rules {
-    store.state().first().map(|installation| Rules::of(installation)).unwrap_or_default()
+    current(store).map(|installation| Rules::of(&installation)).unwrap_or_default()
 }

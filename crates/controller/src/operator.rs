@@ -31,7 +31,7 @@ use kube::{Api, Client, ResourceExt};
 
 use crate::error::{Error, describe, named};
 use crate::report::Note;
-use crate::{Context, edit};
+use crate::{Context, edit, installation};
 use decide::{Decision, Seen};
 
 /// Changes within this time are looked at together: nodes report often.
@@ -101,10 +101,8 @@ async fn tell<T>(changes: impl Stream<Item = watcher::Result<T>>, touch: &mut mp
 }
 
 async fn reconcile(installation: Arc<KubeVirt>, operator: Arc<Operator>) -> Result<Action, Error> {
-    let mut notes = Vec::new();
-    let result = operator.bring_about(&installation, &mut notes).await;
-    operator.context.report.reconciled(&*installation, &notes, &result).await;
-    result
+    let report = &operator.context.report;
+    report.on(&*installation, async |notes| operator.bring_about(&installation, notes).await).await
 }
 
 impl Operator {
@@ -136,12 +134,10 @@ impl Operator {
         Ok(Action::requeue(again))
     }
 
-    /// The installation that counts: the eldest.
+    /// Name of the installation that counts: this one, until others are known.
     fn active(&self, installation: &KubeVirt) -> String {
-        let all = self.context.installation.state();
-        let age = |one: &KubeVirt| (one.creation_timestamp().map(|time| time.0), one.name_any());
-        let eldest = all.iter().map(|one| age(one)).min();
-        eldest.map_or_else(|| installation.name_any(), |(_, name)| name)
+        let counts = installation::current(&self.context.installation);
+        counts.map_or_else(|| installation.name_any(), |counts| counts.name_any())
     }
 
     async fn look(&self, installation: &KubeVirt) -> Result<Seen, Error> {

@@ -47,6 +47,13 @@ pub struct Launcher {
     pub image: String,
 }
 
+/// Whether a pod is ready, and stays.
+pub fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    let ready = conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True");
+    ready && pod.metadata.deletion_timestamp.is_none()
+}
+
 /// The pod that runs an instance.
 pub fn render(vmi: &VirtualMachineInstance, launcher: &Launcher) -> Pod {
     let mut spec = PodSpec {

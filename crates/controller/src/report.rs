@@ -41,8 +41,22 @@ impl Report {
         Self { recorder: Recorder::new(client, reporter) }
     }
 
-    /// Reports one reconciliation: what was done on the way, and how it ended.
-    pub async fn reconciled<K>(&self, object: &K, notes: &[Note], result: &Result<Action, Error>)
+    /// Reconciles an object, and reports what was done on the way and how it ended.
+    pub async fn on<K>(
+        &self,
+        object: &K,
+        reconcile: impl AsyncFnOnce(&mut Vec<Note>) -> Result<Action, Error>,
+    ) -> Result<Action, Error>
+    where
+        K: Resource<DynamicType = ()> + Lookup<DynamicType = ()>,
+    {
+        let mut notes = Vec::new();
+        let result = reconcile(&mut notes).await;
+        self.reconciled(object, &notes, &result).await;
+        result
+    }
+
+    async fn reconciled<K>(&self, object: &K, notes: &[Note], result: &Result<Action, Error>)
     where
         K: Resource<DynamicType = ()> + Lookup<DynamicType = ()>,
     {

@@ -99,12 +99,11 @@ fn retry(_: Arc<Setting>, error: &Error, work: Arc<Work>) -> controller::Action 
 }
 
 async fn reconcile(setting: Arc<Setting>, work: Arc<Work>) -> Result<controller::Action, Error> {
-    let mut notes = Vec::new();
-    let result = bring_about(&setting, &work.context, &mut notes).await;
+    let report = &work.context.report;
+    let result = report.on(&*setting, async |notes| bring_about(&setting, &work.context, notes).await).await;
     if result.is_ok() {
         work.failures.store(0, Ordering::Relaxed);
     }
-    work.context.report.reconciled(&*setting, &notes, &result).await;
     result
 }
 

@@ -27,7 +27,7 @@ pub use judge::{Verdict, judge};
 use crate::error::{describe, named};
 use crate::report::Note;
 use crate::trust::Authorities;
-use crate::{Context, Error, trust};
+use crate::{Context, Error, installation, trust};
 
 /// The longest life of a handler's certificate, unless the installation says otherwise.
 const LIFE: Duration = Duration::from_hours(24);
@@ -62,10 +62,7 @@ pub(crate) async fn run(context: Arc<Context>) {
 }
 
 async fn reconcile(request: Arc<CertificateSigningRequest>, signer: Arc<Signer>) -> Result<Action, Error> {
-    let mut notes = Vec::new();
-    let result = signer.answer(&request, &mut notes).await;
-    signer.context.report.reconciled(&*request, &notes, &result).await;
-    result
+    signer.context.report.on(&*request, async |notes| signer.answer(&request, notes).await).await
 }
 
 impl Signer {
@@ -127,8 +124,8 @@ impl Signer {
     }
 
     fn longest_life(&self) -> Duration {
-        let installations = self.context.installation.state();
-        let strategy = installations.first().and_then(|one| one.spec.certificate_rotate_strategy.clone());
+        let installation = installation::current(&self.context.installation);
+        let strategy = installation.and_then(|one| one.spec.certificate_rotate_strategy.clone());
         let server = strategy.and_then(|strategy| strategy.self_signed).and_then(|signed| signed.server);
         let duration = server.and_then(|server| server.duration);
         duration.filter(|duration| !duration.is_negative()).map_or(LIFE, Duration::from)

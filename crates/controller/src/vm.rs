@@ -39,10 +39,7 @@ pub(crate) async fn run(context: Arc<Context>) {
 }
 
 async fn reconcile(vm: Arc<VirtualMachine>, context: Arc<Context>) -> Result<controller::Action, Error> {
-    let mut notes = Vec::new();
-    let result = bring_about(&vm, &context, &mut notes).await;
-    context.report.reconciled(&*vm, &notes, &result).await;
-    result
+    context.report.on(&*vm, async |notes| bring_about(&vm, &context, notes).await).await
 }
 
 async fn bring_about(

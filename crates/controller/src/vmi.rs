@@ -46,10 +46,7 @@ async fn reconcile(
     vmi: Arc<VirtualMachineInstance>,
     context: Arc<Context>,
 ) -> Result<controller::Action, Error> {
-    let mut notes = Vec::new();
-    let result = bring_about(&vmi, &context, &mut notes).await;
-    context.report.reconciled(&*vmi, &notes, &result).await;
-    result
+    context.report.on(&*vmi, async |notes| bring_about(&vmi, &context, notes).await).await
 }
 
 async fn bring_about(
@@ -116,9 +113,7 @@ async fn act(
             notes.push(Note::done(events::SUCCESSFUL_DELETE, format!("told pod {name} to end")));
         }
         Action::SetNodeLabel { node } => {
-            if current.labels().get(labels::NODE_NAME) != Some(node) {
-                *current = edit::label(instances, current, labels::NODE_NAME, node).await?;
-            }
+            *current = edit::labels(instances, current, &[(labels::NODE_NAME, Some(node))]).await?;
         }
     }
     Ok(())
@@ -138,10 +133,7 @@ async fn create_pod(
             Ok(())
         }
         Err(kube::Error::Api(status)) if status.is_already_exists() => {
-            // Its name is the instance's alone, but for five characters.
-            let there = pods.get_opt(&name).await.map_err(Error::api("reading", describe(&pod)))?;
-            let ours = there.is_none_or(|pod| pod.labels().get(labels::CREATED_BY) == vmi.uid().as_ref());
-            if ours { Ok(()) } else { Err(Error::PodTaken { object: describe(&pod) }) }
+            edit::already_made(pods, &pod, labels::CREATED_BY).await
         }
         Err(source) => {
             let error = Error::api("making", describe(&pod))(source);

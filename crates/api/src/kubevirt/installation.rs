@@ -6,10 +6,12 @@ use k8s_openapi::api::core::v1::{Affinity, LocalObjectReference, Toleration};
 use kube::{CustomResource, core::Duration};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::{borrow::Borrow, collections::BTreeMap};
 
 use super::{EvictionStrategy, MigrationConfiguration};
-use crate::{condition::Condition, names::ports, string_enum::string_enum};
+use crate::condition::{self, Condition, ConditionEntry as _, ConditionStatus};
+use crate::names::{conditions, ports, reasons};
+use crate::string_enum::string_enum;
 
 /// How the system is installed.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -368,6 +370,26 @@ string_enum! {
         Deleting = "Deleting",
         /// Everything is removed.
         Deleted = "Deleted",
+    }
+}
+
+impl KubeVirt {
+    /// Of several installations in a namespace, the one that counts: the eldest. The others stand back.
+    pub fn in_charge<T: Borrow<Self>>(all: impl IntoIterator<Item = T>) -> Option<T> {
+        all.into_iter().min_by_key(|one| {
+            let metadata = &one.borrow().metadata;
+            (metadata.creation_timestamp.as_ref().map(|time| time.0), metadata.name.clone())
+        })
+    }
+}
+
+impl KubeVirtStatus {
+    /// Whether everything that is installed is there, and as it was last configured.
+    pub fn all_components_ready(&self) -> bool {
+        let available = condition::find(&self.conditions, conditions::AVAILABLE);
+        available.is_some_and(|available| {
+            available.status() == ConditionStatus::True && available.reason() == reasons::ALL_COMPONENTS_READY
+        })
     }
 }
 

@@ -3,7 +3,10 @@
 //! The flat fields and `sourceState`/`targetState` say the same twice, because KubeVirt's clients read either; the
 //! writer of a state keeps both. The map of ports has a meaning of its own: see [`crate::names::channels`].
 
-use k8s_openapi::apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::Time};
+use k8s_openapi::{
+    apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::Time},
+    jiff::Timestamp,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, ops::Not};
@@ -103,6 +106,16 @@ pub struct MigrationState {
     /// Claim with the persistent state of the VM's devices, at the target.
     #[serde(rename = "targetPersistentStatePVCName", skip_serializing_if = "Option::is_none")]
     pub target_persistent_state_pvc_name: Option<String>,
+}
+
+impl MigrationState {
+    /// The move is over and the guest has stayed. A reason that is there already is the one of whoever asked for the end.
+    pub fn fail(&mut self, reason: &str, now: Timestamp) {
+        self.completed = true;
+        self.failed = true;
+        self.failure_reason.get_or_insert_with(|| reason.to_owned());
+        self.end_timestamp.get_or_insert(Time(now));
+    }
 }
 
 string_enum! {

@@ -27,6 +27,7 @@ use kube::ResourceExt as _;
 use super::network::{self, Judgement, Place};
 use super::render::{Rendered, pace, render};
 use crate::Error;
+use crate::pod::is_ready;
 
 /// How long an updated pod may take to become ready.
 const PATIENCE: SignedDuration = SignedDuration::from_secs(120);
@@ -170,12 +171,6 @@ fn desired(seen: &Seen) -> Option<usize> {
 
 fn is_updated(pod: &Pod, id: &str) -> bool {
     pod.annotations().get(annotations::INSTALL_STRATEGY_IDENTIFIER).is_some_and(|of| of == id)
-}
-
-fn is_ready(pod: &Pod) -> bool {
-    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-    let ready = conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True");
-    ready && pod.metadata.deletion_timestamp.is_none()
 }
 
 /// Why a pod will not become ready, if it will not.

@@ -21,7 +21,7 @@ use api::condition::{self, ConditionEntry as _};
 use api::harvester::Setting;
 use api::kubevirt::KubeVirt;
 use api::multus::{NetworkAttachmentDefinition, parse_networks};
-use api::names::{annotations, conditions, labels, reasons};
+use api::names::{annotations, conditions, labels};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 
@@ -29,6 +29,7 @@ use super::definition;
 use super::phase::Phase;
 use crate::admission::Cause;
 use crate::admission::setting::{Cluster, MigrationNetwork, read, rules};
+use crate::pod;
 
 /// When to look again at what no watch tells of: cluster networks, nodes, migrations.
 const WAITING: Duration = Duration::from_secs(5);
@@ -256,17 +257,11 @@ fn networks(pod: &Pod, namespace: &str) -> BTreeSet<String> {
 /// On how many of the nodes that need it a ready handler has the network, and how many those are.
 fn arrived(situation: &Situation<'_>, name: &str) -> (usize, usize) {
     let hosts: BTreeSet<String> = situation.cluster.hosts().map(kube::ResourceExt::name_any).collect();
-    let ready = |pod: &&Pod| {
-        let status = pod.status.as_ref();
-        let mut conditions = status.iter().flat_map(|status| status.conditions.iter().flatten());
-        pod.metadata.deletion_timestamp.is_none()
-            && conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
-    };
     let there: BTreeSet<&str> = situation
         .pods
         .iter()
         .filter(|pod| is_handler(pod))
-        .filter(ready)
+        .filter(|pod| pod::is_ready(pod))
         .filter(|pod| networks(pod, situation.namespace).contains(name))
         .filter_map(|pod| pod.spec.as_ref()?.node_name.as_deref())
         .filter(|node| hosts.contains(*node))
@@ -289,10 +284,7 @@ fn unproved(installation: &KubeVirt, on_network: bool) -> Option<String> {
         let state = found.map_or("not there", |found| found.status().as_str());
         format!("condition {type_} of KubeVirt {name} is {state} {}", why.trim()).trim_end().to_owned()
     };
-    let available = condition::find(&status.conditions, conditions::AVAILABLE);
-    let is_available = condition::is_true(&status.conditions, conditions::AVAILABLE)
-        && available.is_some_and(|available| available.reason() == reasons::ALL_COMPONENTS_READY);
-    if !is_available {
+    if !status.all_components_ready() {
         return Some(say(conditions::AVAILABLE));
     }
     let proved = !on_network || condition::is_true(&status.conditions, conditions::MIGRATION_NETWORK_READY);

@@ -35,11 +35,8 @@ impl From<Error> for Unseen {
 /// The cluster as the rules see it.
 pub async fn cluster(client: &Client, namespace: &str) -> Result<Cluster, Unseen> {
     let installations: Api<KubeVirt> = Api::namespaced(client.clone(), namespace);
-    let installation = list(&installations)
-        .await
-        .map_err(|error| Unseen { reason: reasons::GET_KUBEVIRT_ERROR, error })?
-        .into_iter()
-        .next();
+    let installations =
+        list(&installations).await.map_err(|error| Unseen { reason: reasons::GET_KUBEVIRT_ERROR, error })?;
     let settings: Api<Setting> = Api::all(client.clone());
     let mut other_settings = Vec::new();
     for name in [objects::STORAGE_NETWORK_SETTING, objects::RWX_NETWORK_SETTING] {
@@ -48,7 +45,7 @@ pub async fn cluster(client: &Client, namespace: &str) -> Result<Cluster, Unseen
         other_settings.extend(setting);
     }
     Ok(Cluster {
-        installation,
+        installation: KubeVirt::in_charge(installations),
         nodes: list::<Node>(&Api::all(client.clone())).await?,
         cluster_networks: list::<ClusterNetwork>(&Api::all(client.clone())).await?,
         vlan_configs: list::<VlanConfig>(&Api::all(client.clone())).await?,

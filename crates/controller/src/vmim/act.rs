@@ -36,15 +36,7 @@ pub(super) async fn act(
             })
             .await
         }
-        Effect::Close(why) => {
-            change_record(around, context, |state| {
-                state.completed = true;
-                state.failed = true;
-                state.failure_reason.get_or_insert_with(|| why.clone());
-                state.end_timestamp.get_or_insert_with(|| Time(Timestamp::now()));
-            })
-            .await
-        }
+        Effect::Close(why) => change_record(around, context, |state| state.fail(why, Timestamp::now())).await,
         Effect::MarkTarget => mark_target(migration, around, &pods).await,
         Effect::SwitchOver => switch_over(migration, around, context).await,
         Effect::Release => relabel(around, context, &[(labels::MIGRATION_TARGET_NODE_NAME, None)]).await,
@@ -91,10 +83,7 @@ async fn create_target(
             Ok(())
         }
         Err(kube::Error::Api(status)) if status.is_already_exists() => {
-            let there =
-                pods.get_opt(&target.name_any()).await.map_err(Error::api("reading", describe(&target)))?;
-            let ours = |pod: Pod| pod.labels().get(labels::MIGRATION_JOB_UID) == migration.uid().as_ref();
-            if there.is_none_or(ours) { Ok(()) } else { Err(Error::PodTaken { object: describe(&target) }) }
+            edit::already_made(pods, &target, labels::MIGRATION_JOB_UID).await
         }
         Err(source) => Err(Error::api("making", describe(&target))(source)),
     }

@@ -9,8 +9,8 @@ use kube::api::ListParams;
 use kube::{Api, ResourceExt as _};
 use migration::Wait;
 
-use crate::Context;
 use crate::error::{Error, describe, named};
+use crate::{Context, installation};
 
 /// Settings, and the name of the policy that had a say.
 pub(super) struct Settings {
@@ -38,14 +38,14 @@ pub(super) async fn of(vmi: &VirtualMachineInstance, context: &Context) -> Resul
         let labels = namespace.map(|namespace| namespace.labels().clone()).unwrap_or_default();
         matching_policy(&policies, &labels, vmi.labels())
     };
-    let installation = installation(context);
+    let installation = installation::current(&context.installation);
     let options = effective(installation.as_deref(), policy);
     Ok(Settings { options, policy: policy.map(MigrationPolicy::name_any) })
 }
 
 /// The installation's settings alone: what limits are about.
 pub(super) fn of_cluster(context: &Context) -> MigrationOptions {
-    effective(installation(context).as_deref(), None)
+    effective(installation::current(&context.installation).as_deref(), None)
 }
 
 fn effective(installation: Option<&KubeVirt>, policy: Option<&MigrationPolicy>) -> MigrationOptions {
@@ -58,23 +58,17 @@ fn effective(installation: Option<&KubeVirt>, policy: Option<&MigrationPolicy>) 
     }
 }
 
-fn installation(context: &Context) -> Option<std::sync::Arc<KubeVirt>> {
-    context.installation.state().into_iter().next()
-}
-
 /// Why nothing may begin to move now: the installation is being changed.
 pub(super) fn rolling_out(context: &Context) -> Option<Wait> {
-    unready(installation(context)?.as_ref())
+    unready(installation::current(&context.installation)?.as_ref())
         .map(|message| Wait { reason: reasons::INSTALLATION_NOT_READY, message })
 }
 
 /// Why migrations must wait for the installation; none: it is ready, or nobody says whether it is.
 pub(crate) fn unready(installation: &KubeVirt) -> Option<String> {
-    let conditions = &installation.status.as_ref()?.conditions;
-    let available = condition::find(conditions, conditions::AVAILABLE)?;
-    let ready = condition::is_true(conditions, conditions::AVAILABLE)
-        && available.reason() == reasons::ALL_COMPONENTS_READY;
-    (!ready).then(|| {
+    let status = installation.status.as_ref()?;
+    let available = condition::find(&status.conditions, conditions::AVAILABLE)?;
+    (!status.all_components_ready()).then(|| {
         format!(
             "the installation {}/{} is being changed ({}: {}); VMs move again when its condition Available has the reason {}",
             installation.namespace().unwrap_or_default(),

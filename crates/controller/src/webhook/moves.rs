@@ -51,7 +51,7 @@ async fn new_migration(client: &Client, asked: &Value, store: &Store<KubeVirt>) 
         .await
         .map_err(Error::api("listing the migrations beside", describe(&new)))?
         .items;
-    let installation = store.state().into_iter().next();
+    let installation = installation::current(store);
     let around =
         migration::Around { vmi: vmi.as_ref(), others: &others, installation: installation.as_deref() };
     let causes = migration::validate(&new.spec, namespace, around);
