@@ -60,7 +60,7 @@ fmt-check:
 # The tests start the program itself, so it is built first.
 rust:
 	$(CARGO) build --locked -p godwit
-	$(own_mounts) $(CARGO) test --locked --workspace
+	$(own_mounts) $(CARGO) test --locked --workspace --no-fail-fast
 
 launcher-image: # libvirt in the launcher's root file system
 	tests/launcher-image

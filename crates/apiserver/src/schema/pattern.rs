@@ -3,7 +3,16 @@
 //! The two dialects agree but for a few points, which [`translate`] rewrites: RE2's `\d`, `\w`, `\s`, `\b` are ASCII,
 //! a `[` or `&&` inside a class is literal, a `{` that opens no repetition is literal, and `\Q…\E` quotes.
 
+use std::collections::HashMap;
+use std::sync::{LazyLock, Mutex, PoisonError};
+
 use regex::Regex;
+
+/// Expressions that were read before. A definition is read again whenever it is written, its status too, and most of its patterns are
+/// the same few: reading them is what definitions cost.
+static READ: LazyLock<Mutex<HashMap<String, Regex>>> = LazyLock::new(Mutex::default);
+/// How many are kept. Beyond that all are forgotten: they are read again, and nobody can fill the memory with them.
+const KEPT: usize = 1000;
 
 /// A `pattern` with the text that the schema's author wrote, which messages quote.
 #[derive(Debug, Clone)]
@@ -14,7 +23,7 @@ pub struct Pattern {
 
 impl Pattern {
     pub fn new(source: &str) -> Result<Self, regex::Error> {
-        Ok(Self { source: source.to_owned(), regex: Regex::new(&translate(source))? })
+        Ok(Self { source: source.to_owned(), regex: read(source)? })
     }
 
     pub fn is_match(&self, text: &str) -> bool {
@@ -24,6 +33,20 @@ impl Pattern {
     pub fn as_str(&self) -> &str {
         &self.source
     }
+}
+
+fn read(source: &str) -> Result<Regex, regex::Error> {
+    let lock = || READ.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(regex) = lock().get(source) {
+        return Ok(regex.clone());
+    }
+    let regex = Regex::new(&translate(source))?;
+    let mut known = lock();
+    if known.len() >= KEPT {
+        known.clear();
+    }
+    known.insert(source.to_owned(), regex.clone());
+    Ok(regex)
 }
 
 fn translate(source: &str) -> String {
