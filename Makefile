@@ -32,10 +32,12 @@ test-kubernetes: ## the same tests on the real kube-apiserver (built on first us
 	$(call on_real_server,tests/kube-rs/run)
 	tools/kubernetes/control-plane run --bare -- tools/kubernetes/facts check
 
-bench: build ## the embedded API server beside the real one; addresses from many plugins at once
+bench: build ## every benchmark, each beside what it is measured against (about 30 min on a quiet machine)
 	@tools/setup kubernetes
 	GODWIT_BIN=$(target)/release/godwit $(CARGO) run --release --locked -p bench-apiserver
 	$(CARGO) run --release --locked -p bench-ipam -- --check
+	$(CARGO) run --release --locked -p bench-tunnel -- --check
+	eval "$$(tools/setup --print-env)" && $(CARGO) run --release --locked -p bench-migrate -- --check
 
 record: ## write the recorded answers anew, from the real server
 	@tools/setup kubernetes

@@ -1,17 +1,14 @@
 //! Who is measured: each a pair of processes, one in each namespace, that lead from a unix socket here to a unix socket there.
 
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use serde::Serialize;
 use tunnel::Token;
 
-use crate::stage::{Process, Stage, TARGET};
-
-const PORT: u16 = 9186;
+use bench_stage::relay::{self, PORT};
+use bench_stage::{Process, Stage, TARGET};
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -81,6 +78,10 @@ impl Pair {
         self.processes.iter().map(Process::pid).collect()
     }
 
+    fn check(&mut self) -> Result<()> {
+        self.processes.iter_mut().try_for_each(Process::check)
+    }
+
     /// Starts both sides, and waits until the source's socket can be connected to. Nothing runs for [`Contender::Direct`].
     pub fn start(stage: &Stage, contender: Contender) -> Result<Self> {
         let entrance = stage.path("entrance");
@@ -89,33 +90,15 @@ impl Pair {
         let sides = commands(stage, contender)?;
         let mut processes = Vec::new();
         for (namespace, command) in [&stage.target, &stage.source].into_iter().zip(&sides) {
-            let command: Vec<&str> = command.iter().map(String::as_str).collect();
-            processes.push(stage.start(namespace, &command)?);
+            processes.push(stage.start(namespace, namespace.name(), command)?);
         }
         let mut pair = Self { processes };
         if contender != Contender::Direct {
-            pair.await_ready(stage, &entrance).with_context(|| {
-                format!("{}: {}{}", contender.name(), stage.log(&stage.target), stage.log(&stage.source))
+            relay::await_ready(stage, &entrance).and_then(|()| pair.check()).with_context(|| {
+                format!("{}: {}{}", contender.name(), stage.log("target"), stage.log("source"))
             })?;
         }
         Ok(pair)
-    }
-
-    fn await_ready(&mut self, stage: &Stage, entrance: &Path) -> Result<()> {
-        let deadline = Instant::now() + Duration::from_secs(20);
-        loop {
-            for process in &mut self.processes {
-                process.check()?;
-            }
-            let target = stage.source.run(|| std::net::TcpStream::connect((TARGET, PORT)))?;
-            if target.is_ok() && UnixStream::connect(entrance).is_ok() {
-                return Ok(());
-            }
-            if Instant::now() > deadline {
-                bail!("not ready within 20 s");
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
     }
 }
 
@@ -129,18 +112,8 @@ fn commands(stage: &Stage, contender: Contender) -> Result<Vec<Vec<String>>> {
     Ok(match contender {
         Contender::Direct => Vec::new(),
         Contender::GodwitTls | Contender::GodwitPlain => {
-            let this = std::env::current_exe()?.display().to_string();
-            let mut sides = vec![
-                words(&[&this, "relay", "target", &address, &exit, &directory]),
-                words(&[&this, "relay", "source", &entrance, &address, &directory]),
-            ];
-            if contender == Contender::GodwitPlain {
-                let token = Token::generate()?.reveal();
-                for side in &mut sides {
-                    side.extend(words(&["--token", &token]));
-                }
-            }
-            sides
+            let token = (contender == Contender::GodwitPlain).then(Token::generate).transpose()?;
+            relay::commands(stage, Path::new(&entrance), Path::new(&exit), token.as_ref())?.to_vec()
         }
         Contender::GoTls => {
             let relay = path("go-relay");

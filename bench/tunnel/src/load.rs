@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 
 use crate::contender::Contender;
-use crate::stage::{Stage, TARGET};
+use bench_stage::{Stage, TARGET};
 
 const CHUNK: usize = 256 << 10;
 const PAGE: usize = 4096;

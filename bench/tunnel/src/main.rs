@@ -10,20 +10,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use bench_figures::percentile;
+use bench_stage::machine::{Machine, Meter, Use, await_quiet};
+use bench_stage::{Stage, relay};
 use clap::{Parser, Subcommand};
 
 use contender::{Contender, Pair};
 use load::{FarEnd, Path, mebibytes};
-use machine::{Machine, Meter, Use, await_quiet};
 use report::{Figure, Report};
-use stage::Stage;
 
 mod contender;
 mod load;
-mod machine;
-mod relay;
 mod report;
-mod stage;
 
 /// A measurement is taken again when others had more of the machine than this.
 const FOREIGN: f64 = 0.12;
@@ -185,7 +182,7 @@ impl Bench<'_> {
             let (time, used) = self.quietly(pair, || path.bulk(streams, bytes))?;
             measured.push((throughput, mebibytes(bytes) / time.as_secs_f64(), used.foreign));
             if contender != Contender::Direct {
-                measured.push((processor, used.relays / (mebibytes(bytes) / 1024.0), used.foreign));
+                measured.push((processor, used.ours / (mebibytes(bytes) / 1024.0), used.foreign));
             }
         }
         Ok(measured)
@@ -208,7 +205,7 @@ impl Bench<'_> {
     fn quietly<T>(&self, pair: &Pair, measure: impl Fn() -> Result<T>) -> Result<(T, Use)> {
         let mut best: Option<(T, Use)> = None;
         for _ in 0..if self.options.quick { 1 } else { ATTEMPTS } {
-            await_quiet(FOREIGN, Duration::from_secs(self.options.patience))?;
+            await_quiet(FOREIGN, Duration::from_secs(self.options.patience), &pair.pids())?;
             let meter = Meter::start(&pair.pids())?;
             let measured = measure()?;
             let used = meter.stop()?;

@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use bench_figures::Summary;
+use bench_stage::machine::Machine;
 use serde::Serialize;
 use serde_json::json;
 
 use crate::contender::Contender;
-use crate::machine::Machine;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]

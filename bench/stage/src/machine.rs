@@ -9,16 +9,21 @@ use serde::Serialize;
 /// Ticks of /proc per second. It is a constant of Linux's interface to user space, whatever the kernel's own clock.
 const TICKS: f64 = 100.0;
 
+/// What it is.
 #[derive(Serialize)]
 pub struct Machine {
+    /// Processors.
     pub cores: usize,
+    /// Their name.
     pub processor: String,
+    /// The version of Linux.
     pub kernel: String,
     /// Processes that wanted a processor in the minute before the run.
     pub load_before: String,
 }
 
 impl Machine {
+    /// Looks at it.
     pub fn look() -> Result<Self> {
         let processors = read_to_string("/proc/cpuinfo")?;
         let processor = processors.lines().find_map(|line| line.strip_prefix("model name"));
@@ -52,11 +57,11 @@ fn busy_time() -> Result<f64> {
     Ok((ticks.iter().take(8).sum::<f64>() - idle) / TICKS)
 }
 
-/// Looks at the clocks at the beginning of something.
+/// Looks at the clocks of some processes at the beginning of something.
 pub struct Meter {
     pids: Vec<String>,
     begun: Instant,
-    relays: f64,
+    ours: f64,
     own: f64,
     busy: f64,
 }
@@ -64,25 +69,27 @@ pub struct Meter {
 /// What was used since.
 #[derive(Clone, Copy)]
 pub struct Use {
-    /// Processor seconds of the relays.
-    pub relays: f64,
+    /// Processor seconds of those processes.
+    pub ours: f64,
     /// The share of the machine that went to processes that are none of ours.
     pub foreign: f64,
 }
 
 impl Meter {
+    /// Begins.
     pub fn start(pids: &[u32]) -> Result<Self> {
         let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
-        let relays = sum(&pids)?;
-        Ok(Self { pids, begun: Instant::now(), relays, own: processor_time("self")?, busy: busy_time()? })
+        let ours = sum(&pids)?;
+        Ok(Self { pids, begun: Instant::now(), ours, own: processor_time("self")?, busy: busy_time()? })
     }
 
+    /// What was used since the beginning.
     pub fn stop(&self) -> Result<Use> {
         let cores = f64::from(u32::try_from(std::thread::available_parallelism()?.get())?);
-        let relays = sum(&self.pids)? - self.relays;
+        let ours = sum(&self.pids)? - self.ours;
         let own = processor_time("self")? - self.own;
-        let foreign = (busy_time()? - self.busy - relays - own).max(0.0);
-        Ok(Use { relays, foreign: foreign / (self.begun.elapsed().as_secs_f64() * cores) })
+        let foreign = (busy_time()? - self.busy - ours - own).max(0.0);
+        Ok(Use { ours, foreign: foreign / (self.begun.elapsed().as_secs_f64() * cores) })
     }
 }
 
@@ -90,11 +97,11 @@ fn sum(pids: &[String]) -> Result<f64> {
     pids.iter().map(|pid| processor_time(pid)).sum()
 }
 
-/// Waits until others leave the machine alone, or for so long.
-pub fn await_quiet(limit: f64, patience: Duration) -> Result<()> {
+/// Waits until others than these processes leave the machine alone, or for so long.
+pub fn await_quiet(limit: f64, patience: Duration, ours: &[u32]) -> Result<()> {
     let begun = Instant::now();
     while begun.elapsed() < patience {
-        let meter = Meter::start(&[])?;
+        let meter = Meter::start(ours)?;
         std::thread::sleep(Duration::from_millis(400));
         if meter.stop()?.foreign < limit {
             break;

@@ -1,4 +1,4 @@
-//! Where it happens: two namespaces with a veth pair between them, and the processes in them. All of it goes when it is dropped.
+//! Where benchmarks of the tunnel happen: two namespaces with a veth pair between them, and the processes in them. All of it goes when it is dropped.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
@@ -11,17 +11,26 @@ use net::{Address, Handle, Namespace, Namespaces, NewLink, Peer};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
+pub mod machine;
+pub mod relay;
+
+/// The address of the side that sends.
 pub const SOURCE: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 51, 100, 1));
+/// The address of the side that receives.
 pub const TARGET: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 51, 100, 2));
 
+/// Two nodes, as far as the tunnel knows.
 pub struct Stage {
+    /// Where memory comes from.
     pub source: Namespace,
+    /// Where it goes.
     pub target: Namespace,
     namespaces: Namespaces,
     directory: tempfile::TempDir,
 }
 
 impl Stage {
+    /// Makes it.
     pub async fn new() -> Result<Self> {
         let directory = tempfile::tempdir()?;
         let namespaces = Namespaces::at(directory.path().join("netns"));
@@ -43,10 +52,12 @@ impl Stage {
         Ok(stage)
     }
 
+    /// A file of this run.
     pub fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
+    /// Where such files are.
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
@@ -87,26 +98,27 @@ impl Stage {
             if let Err(error) = std::fs::remove_dir_all(&directory) {
                 eprintln!("{} is left: {error}", directory.display());
             }
-            eprintln!("bench-tunnel: interrupted");
+            eprintln!("interrupted");
             std::process::exit(1);
         });
         Ok(())
     }
 
-    /// Starts a process in a namespace. It ends when its guard is dropped, or when this process does.
-    pub fn start(&self, namespace: &Namespace, command: &[&str]) -> Result<Process> {
-        let log = std::fs::File::create(self.path(&format!("{}.log", namespace.name())))?;
-        let child = inside(namespace, command.iter().copied())
+    /// Starts a process in a namespace; `name` is its log's. It ends when its guard is dropped, or when this process does.
+    pub fn start(&self, namespace: &Namespace, name: &str, command: &[String]) -> Result<Process> {
+        let log = std::fs::File::create(self.path(&format!("{name}.log")))?;
+        let child = inside(namespace, command.iter().map(String::as_str))
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
             .spawn()
-            .with_context(|| format!("starting {}", command[0]))?;
+            .with_context(|| format!("starting {name}"))?;
         Ok(Process(child))
     }
 
-    pub fn log(&self, namespace: &Namespace) -> String {
-        std::fs::read_to_string(self.path(&format!("{}.log", namespace.name()))).unwrap_or_default()
+    /// What a process said so far.
+    pub fn log(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(&format!("{name}.log"))).unwrap_or_default()
     }
 }
 
@@ -129,20 +141,24 @@ fn inside<'a>(namespace: &Namespace, command: impl IntoIterator<Item = &'a str>)
     tied
 }
 
+/// Who a side is, in its certificate.
 pub fn member(node: &str) -> Result<Member> {
     Ok(Member::new("bench", "virt-handler", node)?)
 }
 
+/// Ends when dropped.
 pub struct Process(Child);
 
 impl Process {
+    /// Its number.
     pub fn pid(&self) -> u32 {
         self.0.id()
     }
 
+    /// An error when it has ended.
     pub fn check(&mut self) -> Result<()> {
         if let Some(status) = self.0.try_wait()? {
-            bail!("a relay ended early: {status}");
+            bail!("a process ended early: {status}");
         }
         Ok(())
     }

@@ -1,18 +1,24 @@
 //! Our own two sides, each a process of its own as on two nodes.
 
 use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use identity::Identity;
 use tunnel::{
     Channel, Credentials, Dialler, Listener, Migration, Registrations, Route, Source, Target, Token,
 };
 
-use crate::stage::{SOURCE, member};
+use crate::{SOURCE, Stage, TARGET, member};
 
+/// The port of the tunnel.
+pub const PORT: u16 = 9186;
+
+/// One side, as the command line has it.
 #[derive(Args)]
 pub struct Relay {
     side: String,
@@ -25,6 +31,40 @@ pub struct Relay {
     token: Option<Token>,
 }
 
+/// What starts both sides, the target's first: from the unix socket `entrance` to the unix socket `exit`. This program must have the
+/// subcommand `relay`.
+pub fn commands(
+    stage: &Stage,
+    entrance: &Path,
+    exit: &Path,
+    token: Option<&Token>,
+) -> Result<[Vec<String>; 2]> {
+    let this = std::env::current_exe()?.display().to_string();
+    let address = format!("{TARGET}:{PORT}");
+    let side = |side: &str, from: String, to: String| {
+        let directory = stage.directory().display().to_string();
+        let mut command = vec![this.clone(), "relay".to_owned(), side.to_owned(), from, to, directory];
+        command.extend(token.into_iter().flat_map(|token| ["--token".to_owned(), token.reveal()]));
+        command
+    };
+    let (entrance, exit) = (entrance.display().to_string(), exit.display().to_string());
+    Ok([side("target", address.clone(), exit), side("source", entrance, address)])
+}
+
+/// Waits until both sides can be connected to.
+pub fn await_ready(stage: &Stage, entrance: &Path) -> Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let target = stage.source.run(|| std::net::TcpStream::connect((TARGET, PORT)))?;
+        if target.is_ok() && UnixStream::connect(entrance).is_ok() {
+            return Ok(());
+        }
+        ensure!(Instant::now() < deadline, "not ready within 20 s");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Is that side until it is killed.
 pub async fn run(relay: Relay) -> Result<()> {
     let credentials = match &relay.token {
         Some(_) => Credentials::plain(),

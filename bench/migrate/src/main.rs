@@ -1,0 +1,192 @@
+//! A real guest through the tunnel, beside QEMU's own ways, in one run: how long a move takes, what it sends, how long the guest
+//! stands still.
+//!
+//! The guest stays at its source: after each move the target is killed and the source goes on, as after a move that failed. So every
+//! move finds the same memory, and the ways are taken in turns. This file is the order of things; the other files are the things.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use bench_stage::machine::{Machine, Meter, await_quiet};
+use bench_stage::{Stage, relay};
+use clap::{Parser, Subcommand};
+use serde_json::{Value, json};
+
+use qemu::{Image, Qemu};
+use report::{Move, Report, Row};
+use way::Way;
+
+mod qemu;
+mod report;
+mod way;
+
+/// Others may have this much of the machine when a move begins.
+const FOREIGN: f64 = 0.12;
+/// How long others are waited for.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// More than any link has: QEMU's own limit is for hosts that have other things to do.
+const UNLIMITED: u64 = i64::MAX as u64;
+
+/// Move a real guest directly, with QEMU's own TLS, and through the tunnel
+///
+/// Prints medians with the smallest and the largest, and the ratios that are goals.
+#[derive(Parser)]
+struct Options {
+    #[command(subcommand)]
+    command: Option<Internal>,
+    /// How often every way is taken, idle and dirtying each
+    #[arg(long, default_value_t = 10, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Parallel connections; may be given again
+    #[arg(long, default_values_t = [1, 4], value_name = "N")]
+    connections: Vec<u8>,
+    /// Memory of the guest, and how much of it is random, in MiB
+    #[arg(long, default_value_t = 1024, value_name = "MIB")]
+    memory: u32,
+    #[arg(long, default_value_t = 700, value_name = "MIB")]
+    random: u32,
+    /// What the busy guest dirties: MiB a second, over so many MiB
+    #[arg(long, default_value_t = 140, value_name = "MIB/S")]
+    dirty: u32,
+    #[arg(long, default_value_t = 128, value_name = "MIB")]
+    working_set: u32,
+    /// How long the guest may stand still, in milliseconds
+    #[arg(long, default_value_t = 300, value_name = "MS")]
+    downtime: u32,
+    /// Fail when a goal is missed
+    #[arg(long)]
+    check: bool,
+    /// Also write everything as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+#[derive(Subcommand)]
+enum Internal {
+    /// One side of our tunnel, as a process: started by the benchmark itself
+    #[command(hide = true)]
+    Relay(relay::Relay),
+}
+
+fn main() -> ExitCode {
+    match start(Options::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("bench-migrate: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether the goals are met, or were not asked for.
+fn start(mut options: Options) -> Result<bool> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    if let Some(Internal::Relay(relay)) = options.command.take() {
+        return runtime.block_on(relay::run(relay)).map(|()| true);
+    }
+    let image = Image::find()?;
+    let stage = runtime.block_on(Stage::new())?;
+    stage.strike_when_interrupted(&runtime)?;
+    // On the main thread, to which the lives of all processes are tied.
+    run(&options, &stage, &image)
+}
+
+fn run(options: &Options, stage: &Stage, image: &Image) -> Result<bool> {
+    let machine = Machine::look()?;
+    image.bring(stage)?;
+    way::write_certificates(stage)?;
+    let tunnel = way::start_tunnel(stage)?;
+    let relays: Vec<u32> = tunnel.iter().map(bench_stage::Process::pid).collect();
+    let source = Qemu::start(stage, image, "source", options.memory)?;
+    source.guest(&json!({ "fill": { "mib": options.random, "seed": 7 } }))?;
+    let mut bench = Bench { options, stage, image, source, relays };
+    let mut report = Report::new(options.downtime);
+    for busy in [false, true] {
+        let dirty = json!({ "mib_per_s": options.dirty, "working_set_mib": options.working_set });
+        bench.source.guest(&json!({ "dirty": if busy { dirty } else { Value::Null } }))?;
+        for round in 1..=options.rounds {
+            for connections in &options.connections {
+                for way in Way::ALL {
+                    let row = Row { busy, connections: *connections, way };
+                    let took = bench.measure(row).with_context(|| format!("{row}, round {round}"))?;
+                    eprintln!("{row:<34} {took}");
+                    report.record(row, took);
+                }
+            }
+        }
+    }
+    let Machine { cores, processor, kernel, load_before } = &machine;
+    println!(
+        "{processor}, {cores} cores, Linux {kernel}, load before {load_before}; {} rounds, {} MiB of which {} random",
+        options.rounds, options.memory, options.random
+    );
+    print!("{}", report.table());
+    if let Some(file) = &options.json {
+        let json = serde_json::to_string_pretty(&report.json(&machine))?;
+        std::fs::write(file, json + "\n").with_context(|| format!("writing {}", file.display()))?;
+    }
+    let misses = if options.check { report.misses() } else { Vec::new() };
+    for miss in &misses {
+        eprintln!("missed: {miss}");
+    }
+    Ok(misses.is_empty())
+}
+
+struct Bench<'a> {
+    options: &'a Options,
+    stage: &'a Stage,
+    image: &'a Image,
+    source: Qemu<'a>,
+    /// Both sides of the tunnel.
+    relays: Vec<u32>,
+}
+
+impl Bench<'_> {
+    /// Moves the guest once, and takes it back.
+    fn measure(&mut self, row: Row) -> Result<Move> {
+        let mut target = Qemu::start(self.stage, self.image, "target", self.options.memory)?;
+        let [to, on] = row.way.addresses();
+        for (qemu, endpoint) in [(&mut target, "server"), (&mut self.source, "client")] {
+            let several = row.connections > 1;
+            let capabilities = [("events", true), ("multifd", several)]
+                .map(|(name, state)| json!({ "capability": name, "state": state }));
+            qemu.ask("migrate-set-capabilities", &json!({ "capabilities": capabilities }))?;
+            let mut parameters = row.way.secure(qemu, endpoint)?;
+            parameters["multifd-channels"] = json!(row.connections.max(2));
+            parameters["max-bandwidth"] = json!(UNLIMITED);
+            parameters["downtime-limit"] = json!(self.options.downtime);
+            qemu.ask("migrate-set-parameters", &parameters)?;
+        }
+        target.ask("migrate-incoming", &json!({ "uri": on }))?;
+        let mut ours = vec![self.source.pid(), target.pid()];
+        ours.extend(&self.relays);
+        await_quiet(FOREIGN, PATIENCE, &ours)?;
+
+        self.source.forget_events();
+        let (all, relays) = (Meter::start(&ours)?, Meter::start(&self.relays)?);
+        let begun = Instant::now();
+        self.source.ask("migrate", &json!({ "uri": to }))?;
+        self.source.event("the end of the move", |event| event["data"]["status"] == "completed")?;
+        let resumed = target.event("the guest", |event| event["event"] == "RESUME")?;
+        let total = begun.elapsed();
+        let (all, relays) = (all.stop()?, relays.stop()?);
+        let stopped = self.source.stopped().context("the source never stopped")?;
+        let ram = self.source.ask("query-migrate", &json!({}))?["ram"].take();
+        target.guest(&json!({ "check": {} })).context("the guest's memory after the move")?;
+        drop(target);
+
+        self.source.ask("cont", &json!({}))?;
+        let bytes = ram["transferred"].as_f64().context("what was sent")?;
+        ensure!(resumed > stopped, "the guest ran before it stopped");
+        Ok(Move {
+            seconds: total.as_secs_f64(),
+            mebibytes: bytes / f64::from(1 << 20),
+            downtime_ms: (resumed - stopped) * 1e3,
+            relays: relays.ours,
+            foreign: all.foreign,
+        })
+    }
+}
