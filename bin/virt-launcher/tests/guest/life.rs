@@ -110,7 +110,10 @@ async fn a_guest_runs_survives_its_daemon_reboots_and_shuts_down() {
     // A restart of the guest is its own matter; it finds its address again.
     assert_eq!(handler.control(&json!({ "reboot": {} })), json!({ "ok": true }));
     let deadline = std::time::Instant::now() + std::time::Duration::from_mins(1);
-    while handler.pod.console().matches(r#""event":"lease""#).count() < 2 {
+    let has_lease = |console: &str| {
+        console.splitn(3, r#""event":"boot""#).nth(2).is_some_and(|second| second.contains(ADDRESS))
+    };
+    while !has_lease(&handler.pod.console()) {
         assert!(std::time::Instant::now() < deadline, "no lease after a reboot:\n{}", handler.pod.console());
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     }
