@@ -74,6 +74,15 @@ impl Surroundings {
         (self.role(source) != Role::Active).then_some(source)
     }
 
+    /// Whether nothing of the pod is left that the guest is to leave: an object that is gone was deleted by its node, or by a
+    /// person who answers for that.
+    fn source_ended(&self, migration: &Migration) -> bool {
+        let Some(name) = self.record(migration).and_then(|state| state.source_pod.as_ref()) else {
+            return false;
+        };
+        !self.pods.iter().any(|pod| pod.metadata.name.as_ref() == Some(name) && !ended(pod))
+    }
+
     pub fn record<'a>(&'a self, migration: &Migration) -> Option<&'a MigrationState> {
         let state = self.vmi.as_ref()?.status.as_ref()?.migration_state.as_ref()?;
         (state.migration_uid == migration.uid()).then_some(state)
@@ -110,6 +119,7 @@ impl Surroundings {
             has_rival: self.queue.as_ref().is_some_and(|queue| queue.rival(&uid).is_some()),
             target: self.target_fact(migration),
             source_lives: self.source(migration).is_some_and(|pod| !ended(pod)),
+            source_ended: self.source_ended(migration),
             record: self.record_fact(migration),
             abort_since: abort_since(migration),
             start,

@@ -23,7 +23,7 @@ use crate::road::Unavailable;
 
 /// How often a migration is told how far it is.
 const TELL: Duration = Duration::from_secs(1);
-/// The channels that have sockets of their own at both sides.
+/// The channels of QEMU, which have sockets of the same names at both sides.
 const CHANNELS: [Channel; 2] = [Channel::MEMORY, Channel::DISKS];
 
 /// Why guest memory cannot come or go.
@@ -92,7 +92,10 @@ impl Door {
         };
         let of_qemu = CHANNELS
             .map(|channel| (channel, sockets.path(&MigrateOptions::socket(&wanted.instance, channel.0))));
-        let channels = of_qemu.into_iter().chain([(Channel::RPC, hypervisor.path(name))]);
+        let channels = of_qemu.into_iter().chain([
+            (Channel::RPC, hypervisor.path(name)),
+            (Channel::DEPARTURE, sockets.path(wire::DEPARTURE_SOCKET)),
+        ]);
         let registrations = shared.road.registrations();
         let registration = registrations.register(Migration::new(&wanted.uid)?, source, channels)?;
         Ok(Self { wanted: wanted.clone(), _registration: registration, _directories: [sockets, hypervisor] })
@@ -117,7 +120,7 @@ impl Sockets {
         let target = Target { address: wanted.target, member, token };
         let (dialler, migration) = (shared.road.dialler()?, Migration::new(&wanted.uid)?);
         let mut forwards = Vec::new();
-        for channel in CHANNELS.into_iter().chain([Channel::RPC]) {
+        for channel in CHANNELS.into_iter().chain([Channel::RPC, Channel::DEPARTURE]) {
             let name = MigrateOptions::socket(&wanted.instance, channel.0);
             let route = Route::new(migration.clone(), channel);
             forwards.push(dialler.forward(&directory.path(&name), target.clone(), route)?);

@@ -35,6 +35,7 @@ fn facts(phase: Option<MigrationPhase>, record: Record<'_>) -> Facts<'_> {
         has_rival: false,
         target,
         source_lives: true,
+        source_ended: false,
         record,
         abort_since: None,
         start: Turn::Go,
@@ -168,6 +169,21 @@ fn the_source_may_die_once_the_guest_is_there() {
 }
 
 #[test]
+fn a_guest_that_has_arrived_is_taken_over_when_its_source_ends_without_a_word() {
+    let here = MigrationState { target_node_domain_detected: true, ..sending() };
+    let waits = decided(&facts(Some(Running), Record::Ours(&here)));
+    assert_eq!((waits.phase, waits.effects), (Running, Vec::new()), "it may yet go on at the source");
+    let orphan = Facts { source_ended: true, ..facts(Some(Running), Record::Ours(&here)) };
+    let decision = decided(&orphan);
+    assert_eq!((decision.phase, decision.effects), (Running, vec![Effect::Complete]));
+    let late = Facts { abort_since: Some(at(NOW - 100)), deleted: true, ..orphan };
+    assert_eq!(decided(&late).effects, [Effect::Complete], "there is nothing else left of it");
+    let absent = sending();
+    let lost = Facts { source_ended: true, ..facts(Some(Running), Record::Ours(&absent)) };
+    assert_eq!(decided(&lost).effects, [], "not all of it is there");
+}
+
+#[test]
 fn a_guest_that_left_and_was_not_seen_is_at_home_where_it_went() {
     let left = MigrationState {
         target_node_domain_ready_timestamp: None,
@@ -297,7 +313,7 @@ prop_compose! {
         (start, hand_over) in (turns(), turns()),
         ago in 0..200_000_i64,
         abort in prop::option::of(0..200_i64),
-        flags in prop::array::uniform3(any::<bool>()),
+        flags in prop::array::uniform4(any::<bool>()),
         record in (0..3, records()),
     ) -> (Facts<'static>, i32, MigrationState) {
         let facts = Facts {
@@ -306,6 +322,7 @@ prop_compose! {
             deleted: flags[0],
             has_rival: flags[1],
             source_lives: flags[2],
+            source_ended: flags[3],
             record: Record::None,
             abort_since: abort.map(|abort| at(NOW - abort)),
             deadlines: Deadlines::default(),
@@ -348,7 +365,12 @@ proptest! {
             prop_assert!(left || seen, "the home changes only to where the guest is");
             prop_assert!(!has(&Effect::DeleteTarget));
         }
-        if (left || seen) && !gone && !ended {
+        let orphan = kind == 2 && state.target_node_domain_detected && facts.source_ended && facts.target.lives();
+        let orphan = orphan && !state.completed;
+        if has(&Effect::Complete) {
+            prop_assert!(orphan, "only the source knows whether it may go on there");
+        }
+        if (left || seen || orphan) && !gone && !ended {
             prop_assert!(!has(&Effect::DeleteTarget), "the guest's only place is never deleted: {decision:?}");
         }
         if has(&Effect::DeleteSource) {
