@@ -326,7 +326,7 @@ impl Launcher {
             Command::Start { .. } | Command::PrepareTarget { .. } => self.told.start = true,
             Command::Migrate { options } => self.told.migrate = Some(options.uid.clone()),
             Command::CancelMigration => self.told.cancel = true,
-            Command::TakeOver { .. } => self.told.take_over = true,
+            Command::TakeOver { .. } => self.told.take_over = Some(Timestamp::now()),
             Command::Shutdown { .. } => self.told.shutdown = Some(Timestamp::now()),
             Command::Kill => self.told.kill = true,
             _ => {}

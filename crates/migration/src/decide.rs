@@ -38,10 +38,8 @@ pub struct Facts<'a> {
     /// Another move has this VM.
     pub has_rival: bool,
     pub target: Target,
-    /// The pod that the guest has left still runs.
+    /// The pod that the guest leaves, or has left, still runs.
     pub source_lives: bool,
-    /// The pod that the record names as the source has ended, or is gone.
-    pub source_ended: bool,
     pub record: Record<'a>,
     /// Since when the source is asked to abort.
     pub abort_since: Option<Timestamp>,
@@ -373,7 +371,8 @@ impl Step<'_> {
 
     /// All of the guest is at the target, and nothing is left at the source that could run it or say that it is gone.
     fn is_orphan(&self, state: &MigrationState) -> bool {
-        state.target_node_domain_detected && self.facts.source_ended && self.facts.target.lives()
+        let source_ended = state.source_pod.is_some() && !self.facts.source_lives;
+        state.target_node_domain_detected && source_ended && self.facts.target.lives()
     }
 
     /// The source says that the guest has left, and nobody has seen it arrive. It is certainly not at the source any more, so its

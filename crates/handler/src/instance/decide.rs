@@ -79,8 +79,8 @@ pub struct Told {
     /// To move the guest with this migration.
     pub migrate: Option<String>,
     pub cancel: bool,
-    /// That a guest that has arrived has left its source.
-    pub take_over: bool,
+    /// When: that a guest which has arrived has left its source.
+    pub take_over: Option<Timestamp>,
     pub shutdown: Option<Timestamp>,
     pub kill: bool,
     /// The last command of those that matter that it refused, and why.

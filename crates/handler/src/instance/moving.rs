@@ -170,8 +170,8 @@ pub fn arrived(role: Role<'_>, told: &Told, instance: &VirtualMachineInstance) -
     };
     match role {
         // The instance's home is here, and nowhere else.
-        Role::Home | Role::Source(_) => (!told.take_over).then(take_over),
-        Role::Target(state) => (state.completed && !told.take_over).then(take_over),
+        Role::Home | Role::Source(_) => told.take_over.is_none().then(take_over),
+        Role::Target(state) => (state.completed && told.take_over.is_none()).then(take_over),
         Role::Past => (!told.kill).then_some(Command::Kill),
     }
 }

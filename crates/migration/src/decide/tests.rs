@@ -35,7 +35,6 @@ fn facts(phase: Option<MigrationPhase>, record: Record<'_>) -> Facts<'_> {
         has_rival: false,
         target,
         source_lives: true,
-        source_ended: false,
         record,
         abort_since: None,
         start: Turn::Go,
@@ -47,6 +46,7 @@ fn facts(phase: Option<MigrationPhase>, record: Record<'_>) -> Facts<'_> {
 fn handed_over() -> MigrationState {
     MigrationState {
         migration_uid: Some("m".into()),
+        source_pod: Some("first".into()),
         target_node: Some("b".into()),
         ..MigrationState::default()
     }
@@ -173,13 +173,13 @@ fn a_guest_that_has_arrived_is_taken_over_when_its_source_ends_without_a_word() 
     let here = MigrationState { target_node_domain_detected: true, ..sending() };
     let waits = decided(&facts(Some(Running), Record::Ours(&here)));
     assert_eq!((waits.phase, waits.effects), (Running, Vec::new()), "it may yet go on at the source");
-    let orphan = Facts { source_ended: true, ..facts(Some(Running), Record::Ours(&here)) };
+    let orphan = Facts { source_lives: false, ..facts(Some(Running), Record::Ours(&here)) };
     let decision = decided(&orphan);
     assert_eq!((decision.phase, decision.effects), (Running, vec![Effect::Complete]));
     let late = Facts { abort_since: Some(at(NOW - 100)), deleted: true, ..orphan };
     assert_eq!(decided(&late).effects, [Effect::Complete], "there is nothing else left of it");
     let absent = sending();
-    let lost = Facts { source_ended: true, ..facts(Some(Running), Record::Ours(&absent)) };
+    let lost = Facts { source_lives: false, ..facts(Some(Running), Record::Ours(&absent)) };
     assert_eq!(decided(&lost).effects, [], "not all of it is there");
 }
 
@@ -262,6 +262,7 @@ prop_compose! {
         let [start, end, ready] = times;
         MigrationState {
             migration_uid: Some("m".into()),
+            source_pod: Some("first".into()),
             completed,
             failed: failed && completed,
             abort_requested,
@@ -313,7 +314,7 @@ prop_compose! {
         (start, hand_over) in (turns(), turns()),
         ago in 0..200_000_i64,
         abort in prop::option::of(0..200_i64),
-        flags in prop::array::uniform4(any::<bool>()),
+        flags in prop::array::uniform3(any::<bool>()),
         record in (0..3, records()),
     ) -> (Facts<'static>, i32, MigrationState) {
         let facts = Facts {
@@ -322,7 +323,6 @@ prop_compose! {
             deleted: flags[0],
             has_rival: flags[1],
             source_lives: flags[2],
-            source_ended: flags[3],
             record: Record::None,
             abort_since: abort.map(|abort| at(NOW - abort)),
             deadlines: Deadlines::default(),
@@ -365,7 +365,7 @@ proptest! {
             prop_assert!(left || seen, "the home changes only to where the guest is");
             prop_assert!(!has(&Effect::DeleteTarget));
         }
-        let orphan = kind == 2 && state.target_node_domain_detected && facts.source_ended && facts.target.lives();
+        let orphan = kind == 2 && state.target_node_domain_detected && !facts.source_lives && facts.target.lives();
         let orphan = orphan && !state.completed;
         if has(&Effect::Complete) {
             prop_assert!(orphan, "only the source knows whether it may go on there");

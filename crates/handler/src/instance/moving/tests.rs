@@ -273,7 +273,7 @@ fn a_guest_that_has_arrived_waits_for_the_end_at_its_source() {
     assert_eq!(left.decide().tell, take_over(false), "the record has the word that was lost");
     left.pod.metadata.deletion_timestamp = Some(Time(Timestamp::from_second(90).unwrap()));
     assert_eq!(left.decide().tell, take_over(false), "it is nowhere else, also if the pod is to go");
-    left.told.take_over = true;
+    left.told.take_over = Some(Timestamp::from_second(95).unwrap());
     assert_eq!(left.decide().tell, None);
 
     let mut paused = target(Phase::Arrived, &completed);
