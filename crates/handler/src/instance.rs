@@ -58,6 +58,8 @@ pub struct Shared {
     /// What executes guests' instructions on this node; none: no launcher has tried yet.
     pub accelerator: watch::Sender<Option<Accelerator>>,
     pub road: Road,
+    /// How many doors and sockets are open for moves.
+    pub transfers: watch::Sender<usize>,
 }
 
 /// Why a launcher cannot be attended to.
