@@ -198,6 +198,16 @@ impl Hypervisor for Libvirt {
         self.lock().domain = Some(domain.to_owned());
     }
 
+    fn process(&self) -> Result<u32, HypervisorError> {
+        let operation = "looking for the guest's process";
+        let Some(name) = self.lock().domain.clone() else {
+            return Err(HypervisorError::new(operation, "there is no domain"));
+        };
+        let file = format!("/run/libvirt/qemu/{name}.pid");
+        let number = std::fs::read_to_string(file).map_err(|error| HypervisorError::new(operation, error))?;
+        number.trim().parse().map_err(|error| HypervisorError::new(operation, error))
+    }
+
     fn migrate(
         &self,
         options: &MigrateOptions,

@@ -58,6 +58,8 @@ pub struct Shared {
     /// What executes guests' instructions on this node; none: no launcher has tried yet.
     pub accelerator: watch::Sender<Option<Accelerator>>,
     pub road: Road,
+    /// How many doors and sockets are open for moves.
+    pub transfers: watch::Sender<usize>,
 }
 
 /// Why a launcher cannot be attended to.
@@ -326,6 +328,7 @@ impl Launcher {
             Command::Start { .. } | Command::PrepareTarget { .. } => self.told.start = true,
             Command::Migrate { options } => self.told.migrate = Some(options.uid.clone()),
             Command::CancelMigration => self.told.cancel = true,
+            Command::TakeOver { .. } => self.told.take_over = Some(Timestamp::now()),
             Command::Shutdown { .. } => self.told.shutdown = Some(Timestamp::now()),
             Command::Kill => self.told.kill = true,
             _ => {}

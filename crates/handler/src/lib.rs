@@ -27,6 +27,7 @@ mod vnics;
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cni::Processes;
 use k8s_openapi::api::core::v1::Pod;
@@ -42,6 +43,9 @@ use proxy::Turned;
 pub use proxy::dialogue::{Desk, converse};
 use road::Road;
 pub use vnics::{Maker, Planned};
+
+/// How long a handler that is told to stop waits for moves that go through it; its pod has a little longer.
+const PATIENCE: Duration = Duration::from_mins(5);
 
 /// What a handler needs to know.
 #[derive(Clone)]
@@ -77,7 +81,7 @@ pub enum Error {
     Interrupted(#[source] tokio::task::JoinError),
 }
 
-/// Runs until it is told to stop. VMs go on.
+/// Runs until it is told to stop, and until what moves has moved, unless that takes too long. VMs go on.
 pub async fn run(options: Options, stop: impl Future<Output = ()> + Send) -> Result<(), Error> {
     let Options { node, client, kubelet, namespaces, .. } = options;
     let networks = Networks {
@@ -102,6 +106,14 @@ pub async fn run(options: Options, stop: impl Future<Output = ()> + Send) -> Res
         turned: Arc::new(Turned::default()),
         accelerator: watch::Sender::new(None),
         road,
+        transfers: watch::Sender::new(0),
+    };
+    let stop = async {
+        stop.await;
+        let mut transfers = shared.transfers.subscribe();
+        tracing::info!(transfers = *transfers.borrow(), "the handler is told to stop");
+        // Those that take longer fail, and their guests stay where they were.
+        let _ = tokio::time::timeout(PATIENCE, transfers.wait_for(|count| *count == 0)).await;
     };
     tracing::info!(node, "the handler runs");
     let attend = |pod: Arc<Pod>, view| Launcher::new(shared.clone(), &pod, view).attend();

@@ -64,8 +64,10 @@ pub trait Hypervisor: Send + Sync + 'static {
     fn state(&self) -> Result<DomainState, HypervisorError>;
     /// Another hypervisor will bring a domain of this name.
     fn expect(&self, domain: &str);
+    /// The process that runs the domain.
+    fn process(&self) -> Result<u32, HypervisorError>;
     /// Moves the domain, with these disks of it, through the sockets in this directory, and answers when it is gone, or
-    /// stays. Every other call is answered meanwhile.
+    /// stays. Every other call is answered meanwhile. It arrives paused, unless it may move by post-copy.
     fn migrate(
         &self,
         options: &MigrateOptions,

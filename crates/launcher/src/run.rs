@@ -25,6 +25,7 @@ use crate::supervise::{Effect, Input, Supervisor};
 use crate::wiring::Wiring;
 
 mod clean;
+mod departure;
 mod follow;
 mod migrate;
 mod prepare;
@@ -167,7 +168,8 @@ impl Executor {
                 Effect::Prepare { vmi, accelerator } => this.prepare(&vmi, accelerator).await,
                 Effect::StartDomain => this.start_domain().await,
                 Effect::AwaitDomain => this.await_domain().await,
-                Effect::Migrate { options } => this.migrate(*options).await,
+                Effect::TakeOver => this.take_over().await,
+                Effect::Migrate { options, paused } => this.migrate(*options, paused).await,
                 Effect::CancelMigration => {
                     this.report("giving the move up", Hypervisor::cancel_migration).await;
                 }

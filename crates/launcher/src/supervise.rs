@@ -4,7 +4,7 @@
 //!           start,              networks made          domain runs                 shutdown, SIGTERM
 //!  Waiting ───────► Preparing ─┬──────────────► Starting ─────────────► Running ─────────────────────► ShuttingDown
 //!     │  prepare        │      │                    │ failed            ▲  │ the guest is gone,            │  │ ▲ wake:
-//!     │  target         │      └─► ReadyForMigration ── it has come ────┘  │ or moved away                 │  └─┘ press again,
+//!     │  target         │      └─► ReadyForMigration ─► Arrived ────────┘  │ or moved away                 │  └─┘ press again,
 //!     │ told to end     │ failed, or    │ it did not come                  │                               │      or switch off
 //!     │                 │ told to end   │                                  │                               │
 //!     └─────────────────┴───────────────┴───────────────────────► CleaningUp ◄─────────────────────────────┘
@@ -22,6 +22,9 @@
 //!    │                 └─► (given up) ─────┴► Cancelled ─► likewise
 //!    └────────── the next move ─────────────────┘
 //! ```
+//!
+//! A guest that comes in has arrived when all of it is here, and stands still: at the source it may yet go on, if the hypervisors lose each
+//! other at that moment. It runs here once its process at the source is gone, which the source's launcher says, or a handler who knows.
 //!
 //! Who dies when:
 //! - libvirtd dies: QEMU goes on, libvirtd is started again and finds it. Nobody else notices; a command waits meanwhile. If it cannot be
@@ -77,6 +80,11 @@ pub enum Input {
     },
     /// The domain is seen in another state than before.
     Domain(DomainState),
+    /// The guest that comes here is gone from where it came from.
+    Departed {
+        /// A person paused it.
+        paused: bool,
+    },
     /// How far the move is.
     Moved {
         sample: ProgressSample,
@@ -114,8 +122,12 @@ pub enum Effect {
     StartDomain,
     /// Wait for the domain that another launcher brings.
     AwaitDomain,
+    /// Let the domain run that has arrived, as soon as all of it is here.
+    TakeOver,
     Migrate {
         options: Box<MigrateOptions>,
+        /// A person paused the guest.
+        paused: bool,
     },
     CancelMigration,
     PressPowerButton,
@@ -156,6 +168,8 @@ pub struct Supervisor {
     grace_seconds: u32,
     /// The guest comes from another launcher.
     incoming: bool,
+    /// The guest is gone from where it came from; whether it stays paused.
+    departed: Option<bool>,
     /// Told to give the move up.
     cancelling: bool,
     /// Told to end before there was a guest to tell, or while it moved away.
@@ -174,6 +188,7 @@ impl Default for Supervisor {
             vmi: None,
             grace_seconds: DEFAULT_GRACE_SECONDS,
             incoming: false,
+            departed: None,
             cancelling: false,
             stop: None,
             left: 0,
@@ -205,12 +220,14 @@ impl Supervisor {
     fn react(&mut self, input: Input) -> Vec<Effect> {
         match (input, self.status.phase) {
             (Input::Command { command, from }, _) => self.command(command, from),
-            (Input::Terminate, _) if self.is_moving() => {
+            // The guest may have left its source already: nobody else has it then.
+            (Input::Terminate, _) if self.is_moving() || self.status.phase == Phase::Arrived => {
                 let stop = Stop::Within(self.grace_seconds);
                 self.stop = Some(self.stop.map_or(stop, |earlier| sooner(earlier, stop)));
                 Vec::new()
             }
             (Input::Terminate, _) => self.stop(Stop::Within(self.grace_seconds)),
+            (Input::Departed { paused }, _) => self.departed(paused),
             (Input::Moved { sample, mode }, _) => self.moved(sample, mode),
             (Input::MoveEnded { outcome, sample }, _) => self.move_ended(outcome, sample),
             (Input::Problem { cause }, _) => {
@@ -241,12 +258,20 @@ impl Supervisor {
             (Input::StartFailed { cause }, Phase::Starting) => self.end(failed("StartFailed", cause)),
             (
                 Input::Domain(state),
-                Phase::ReadyForMigration | Phase::Running | Phase::Paused | Phase::ShuttingDown,
+                Phase::ReadyForMigration
+                | Phase::Arrived
+                | Phase::Running
+                | Phase::Paused
+                | Phase::ShuttingDown,
             ) => self.seen(state),
             (Input::Woke, Phase::ShuttingDown) => self.woke(),
             (
                 Input::HypervisorLost { cause },
-                Phase::ReadyForMigration | Phase::Running | Phase::Paused | Phase::ShuttingDown,
+                Phase::ReadyForMigration
+                | Phase::Arrived
+                | Phase::Running
+                | Phase::Paused
+                | Phase::ShuttingDown,
             ) => self.end(failed("HypervisorLost", cause)),
             (Input::Cleaned { problems }, Phase::CleaningUp) => {
                 for problem in problems {
@@ -289,6 +314,8 @@ impl Supervisor {
                 vec![Effect::CancelMigration]
             }
             (Command::CancelMigration, _) => refuse(name, "no move is under way".to_owned()),
+            (Command::TakeOver { paused }, _) if self.incoming => self.departed(paused),
+            (Command::TakeOver { .. }, _) => refuse(name, "no guest was to come here".to_owned()),
             (Command::Shutdown { grace_seconds }, _) => self.stop(Stop::Within(grace_seconds)),
             (Command::Kill, _) => self.stop(Stop::AtOnce),
             (Command::Pause, Phase::Running) => vec![Effect::Pause],
@@ -311,6 +338,10 @@ impl Supervisor {
             grace.map_or(DEFAULT_GRACE_SECONDS, |grace| u32::try_from(grace.max(0)).unwrap_or(u32::MAX));
         self.status.phase = Phase::Preparing;
         vec![Effect::Prepare { vmi, accelerator }]
+    }
+
+    fn is_arriving(&self) -> bool {
+        matches!(self.status.phase, Phase::ReadyForMigration | Phase::Arrived)
     }
 
     fn is_moving(&self) -> bool {
@@ -338,7 +369,23 @@ impl Supervisor {
             reason: None,
             sample: ProgressSample::default(),
         });
-        Ok(vec![Effect::Migrate { options }])
+        Ok(vec![Effect::Migrate { options, paused: phase == Phase::Paused }])
+    }
+
+    /// Nothing has to wait any more: what is here of the guest is all there is.
+    fn departed(&mut self, paused: bool) -> Vec<Effect> {
+        if !self.is_arriving() || self.departed.is_some() {
+            return Vec::new();
+        }
+        self.departed = Some(paused);
+        if !paused {
+            return vec![Effect::TakeOver];
+        }
+        if self.status.phase == Phase::ReadyForMigration {
+            return Vec::new();
+        }
+        self.status.phase = Phase::Paused;
+        self.stop.take().map_or_else(Vec::new, |stop| self.stop(stop))
     }
 
     fn moved(&mut self, sample: ProgressSample, mode: MigrationMode) -> Vec<Effect> {
@@ -379,7 +426,8 @@ impl Supervisor {
     fn stop_guest(&mut self, stop: Stop) -> Vec<Effect> {
         match (self.status.phase, stop) {
             (Phase::Waiting | Phase::ReadyForMigration, _) => self.end(never_started()),
-            (Phase::Preparing | Phase::Starting, _) => {
+            (Phase::Arrived, _) if self.departed.is_none() => self.end(never_started()),
+            (Phase::Preparing | Phase::Starting | Phase::Arrived, _) => {
                 self.stop = Some(self.stop.map_or(stop, |earlier| sooner(earlier, stop)));
                 Vec::new()
             }
@@ -422,6 +470,14 @@ impl Supervisor {
             }
             // It was stopped for the move's sake, which is no state of the guest's own; or the move itself tells how it ended.
             DomainState::Paused | DomainState::Migrated if self.is_moving() => return Vec::new(),
+            DomainState::Paused if self.is_arriving() && self.departed != Some(true) => {
+                self.status.phase = Phase::Arrived;
+                return Vec::new();
+            }
+            DomainState::Running if self.is_arriving() => {
+                self.status.phase = Phase::Running;
+                return self.stop.take().map_or_else(Vec::new, |stop| self.stop(stop));
+            }
             DomainState::Running => {
                 self.status.phase = Phase::Running;
                 return Vec::new();
@@ -431,7 +487,7 @@ impl Supervisor {
                 return Vec::new();
             }
             DomainState::Migrated => migrated(),
-            DomainState::Absent if self.status.phase == Phase::ReadyForMigration => {
+            DomainState::Absent if self.is_arriving() => {
                 failed("NeverArrived", "the guest was on its way here, and did not come")
             }
             DomainState::Absent => failed("Crashed", "the guest is gone, and nobody knows how"),

@@ -10,7 +10,9 @@
 //!
 //! Until the target has said where it listens, nothing can have begun, and the controller may end the move alone. From then on
 //! the source may be sending: the move is then asked to abort, and the source's word is waited for. Only when that does not
-//! come is the record closed without it. Once the guest was seen running at the target nothing turns back. Phases only go forward;
+//! come is the record closed without it. A guest that has arrived stands still at the target until it is known to have left the source: the source
+//! says so, or its pod has ended without a word, and then nothing can run there. Once the guest was seen running at the target nothing
+//! turns back. Phases only go forward;
 //! every phase but the last two has a deadline. The guest's home changes in one effect, [`Effect::SwitchOver`].
 
 use std::time::Duration;
@@ -36,7 +38,7 @@ pub struct Facts<'a> {
     /// Another move has this VM.
     pub has_rival: bool,
     pub target: Target,
-    /// The pod that the guest leaves still runs.
+    /// The pod that the guest leaves, or has left, still runs.
     pub source_lives: bool,
     pub record: Record<'a>,
     /// Since when the source is asked to abort.
@@ -115,6 +117,8 @@ pub enum Effect {
     RequestAbort(String),
     /// Writes that the move is over and came to nothing, for this reason.
     Close(String),
+    /// Writes that the guest has left its source, which cannot say so any more.
+    Complete,
     /// Lets network providers know that the guest runs in the target pod.
     MarkTarget,
     /// The instance's home is the target from now on.
@@ -227,7 +231,10 @@ impl Step<'_> {
             _ => {}
         }
         // The guest is there: it is too late for everything that follows, and all that is left is to catch up.
-        if self.record().is_some_and(|state| state.completed || seen_at_target(state)) {
+        if self
+            .record()
+            .is_some_and(|state| state.completed || seen_at_target(state) || self.is_orphan(state))
+        {
             return next(self.facts.phase).map(|phase| Decision::enter(phase, Vec::new()));
         }
         if facts.deleted {
@@ -336,6 +343,11 @@ impl Step<'_> {
         let Some(seen) = state.target_node_domain_ready_timestamp.as_ref().map(|time| time.0) else {
             return if state.completed {
                 self.await_arrival(state)
+            } else if self.is_orphan(state) {
+                let mut decision =
+                    Decision::stay(MigrationPhase::Running, Outcome::GoesOn, Some(deadlines.arriving));
+                decision.effects.push(Effect::Complete);
+                decision
             } else {
                 self.wait_since(begun, deadlines.moving, Outcome::GoesOn, || {
                     format!("the transfer did not end within {}", span(deadlines.moving))
@@ -355,6 +367,12 @@ impl Step<'_> {
             }
             None => self.succeed(effects),
         }
+    }
+
+    /// All of the guest is at the target, and nothing is left at the source that could run it or say that it is gone.
+    fn is_orphan(&self, state: &MigrationState) -> bool {
+        let source_ended = state.source_pod.is_some() && !self.facts.source_lives;
+        state.target_node_domain_detected && source_ended && self.facts.target.lives()
     }
 
     /// The source says that the guest has left, and nobody has seen it arrive. It is certainly not at the source any more, so its

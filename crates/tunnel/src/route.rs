@@ -18,6 +18,8 @@ pub struct Channel(pub u16);
 impl Channel {
     /// libvirt's own conversation.
     pub const RPC: Self = Self(0);
+    /// The source's word that the guest has left.
+    pub const DEPARTURE: Self = Self(1);
     /// Guest memory.
     pub const MEMORY: Self = Self(49152);
     /// Disks that are not shared.

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::{Command, Event, ProxyRequest, ProxyResponse};
+use crate::{Command, Departure, Event, ProxyRequest, ProxyResponse};
 
 /// The longest line, without its newline. A Kubernetes object, the largest thing that is sent, may have a little more than that;
 /// one with a VM in it has not.
@@ -32,7 +32,13 @@ macro_rules! messages {
     )+};
 }
 
-messages!(Command = "command", Event = "event", ProxyRequest = "CNI request", ProxyResponse = "CNI response");
+messages!(
+    Command = "command",
+    Departure = "departure",
+    Event = "event",
+    ProxyRequest = "CNI request",
+    ProxyResponse = "CNI response"
+);
 
 /// A message cannot be sent.
 #[derive(Debug, thiserror::Error)]

@@ -38,6 +38,12 @@ pub enum Command {
     },
     /// Give the move up; the guest stays here. It is too late once the guest has begun to run there.
     CancelMigration,
+    /// The guest that has arrived here is gone from where it came from: let it run. Said when the source's launcher cannot say it
+    /// itself; a second time changes nothing.
+    TakeOver {
+        /// A person paused it: so it stays.
+        paused: bool,
+    },
     /// Ask the guest to shut down, and switch it off if it has not done so in time.
     #[serde(rename_all = "camelCase")]
     Shutdown {
@@ -63,6 +69,7 @@ impl Command {
             Self::PrepareTarget { .. } => "prepare-target",
             Self::Migrate { .. } => "migrate",
             Self::CancelMigration => "cancel-migration",
+            Self::TakeOver { .. } => "take-over",
             Self::Shutdown { .. } => "shutdown",
             Self::Kill => "kill",
             Self::Pause => "pause",

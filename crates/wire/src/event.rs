@@ -69,6 +69,8 @@ pub enum Phase {
     Starting,
     /// All is there but the guest, which comes from another launcher.
     ReadyForMigration,
+    /// All of the guest is here, and stands still until it is known to have left where it came from.
+    Arrived,
     /// It runs.
     Running,
     /// Its processors are stopped.
@@ -88,6 +90,7 @@ impl fmt::Display for Phase {
             Self::Preparing => "making its networks",
             Self::Starting => "starting the guest",
             Self::ReadyForMigration => "waiting for the guest to come",
+            Self::Arrived => "holding a guest that has not left its source",
             Self::Running => "running the guest",
             Self::Paused => "holding a paused guest",
             Self::ShuttingDown => "shutting the guest down",

@@ -8,6 +8,8 @@
 //!          ◄── hello, status, refused ──                          ◄── one answer each ──
 //! ```
 //!
+//! A third is between the launchers of a move, by way of their handlers: the source says when its guest is gone, see [`Departure`].
+//!
 //! A message is one line of JSON of at most [`LINE_LIMIT`] bytes. Both sides say their version first on `launcher.sock`;
 //! fields that a side does not know it skips there, because a launcher outlives the handler that started it. On
 //! `cni.sock` nothing unknown is accepted: a launcher names its vNICs and can express nothing else, no path, no plugin, no
@@ -26,7 +28,7 @@ mod vnic;
 pub use codec::{DecodeError, EncodeError, LINE_LIMIT, Lines, Message, decode, encode};
 pub use command::{AcceleratorPolicy, Command};
 pub use event::{Accelerator, Ending, Event, InterfaceStatus, Outcome, Phase, Status};
-pub use migration::{MigrateOptions, MigrationPhase, MigrationReport};
+pub use migration::{Departure, MigrateOptions, MigrationPhase, MigrationReport};
 pub use proxy::{ProxyRequest, ProxyResponse};
 pub use vnic::{Dns, InterfaceName, NameError, Vnic, VnicAddress, VnicName, VnicRoute};
 
@@ -40,3 +42,5 @@ pub const CNI_SOCKET: &str = "cni.sock";
 pub const HYPERVISOR_SOCKET: &str = "libvirt/libvirt-sock";
 /// Where the sockets of migrations are in the shared directory; the launcher makes it.
 pub const MIGRATION_SOCKETS: &str = "migrationproxy";
+/// Among those, at the target of a move: where its launcher hears that the guest has left the source.
+pub const DEPARTURE_SOCKET: &str = "departure.sock";

@@ -33,6 +33,19 @@ impl MigrateOptions {
     }
 }
 
+/// What the launcher of the source tells the one of the target. A guest that has arrived runs only once it is known to have left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "departure", rename_all = "kebab-case")]
+pub enum Departure {
+    /// The guest is still here. It changes nothing, and keeps the connection in use.
+    Pending,
+    /// The guest is gone from here, and cannot come back.
+    Gone {
+        /// A person paused it: so it stays.
+        paused: bool,
+    },
+}
+
 /// How a move stands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -57,7 +70,7 @@ pub struct MigrationReport {
 pub enum MigrationPhase {
     /// The guest is on its way, and runs here.
     Running,
-    /// It runs there, and not here.
+    /// It is there, and not here: nothing can run here any more.
     Completed,
     /// It runs here, and not there.
     Failed,

@@ -49,12 +49,16 @@ pub fn migrate(
 }
 
 /// The domain says after its end at the target how it ended, as it does here: so it is defined there too.
+///
+/// It arrives paused: when the daemons lose each other just after it is there, this one lets it go on here, and must be right in that. Its
+/// launcher lets it run there once its process here is gone. Post-copy cannot have that; once it has begun, it is never resumed here.
 fn flags(options: &MigrateOptions, disks: bool) -> u32 {
     let optional = [
         (disks, sys::VIR_MIGRATE_NON_SHARED_DISK),
         (connections(options).is_some(), sys::VIR_MIGRATE_PARALLEL),
         (options.settings.allow_auto_converge, sys::VIR_MIGRATE_AUTO_CONVERGE),
         (options.settings.allow_post_copy, sys::VIR_MIGRATE_POSTCOPY),
+        (!options.settings.allow_post_copy, sys::VIR_MIGRATE_PAUSED),
         (options.settings.unsafe_migration_override, sys::VIR_MIGRATE_UNSAFE),
     ];
     let always = sys::VIR_MIGRATE_LIVE | sys::VIR_MIGRATE_PEER2PEER | sys::VIR_MIGRATE_PERSIST_DEST;
@@ -155,9 +159,11 @@ mod tests {
     fn what_is_asked_for_is_what_libvirt_is_told() {
         let options = MigrateOptions { parallel_connections: Some(4), ..MigrateOptions::default() };
         assert_ne!(flags(&options, false) & sys::VIR_MIGRATE_PARALLEL, 0);
+        assert_ne!(flags(&options, false) & sys::VIR_MIGRATE_PAUSED, 0);
         let settings = MigrationOptions { allow_post_copy: true, ..MigrationOptions::default() };
         let options = MigrateOptions { settings, ..options };
         assert_eq!(flags(&options, false) & sys::VIR_MIGRATE_PARALLEL, 0);
         assert_ne!(flags(&options, false) & sys::VIR_MIGRATE_POSTCOPY, 0);
+        assert_eq!(flags(&options, false) & sys::VIR_MIGRATE_PAUSED, 0);
     }
 }

@@ -75,6 +75,11 @@ impl Handler {
         Handle::open(far).unwrap().set_master("uplink", "cni0").await.unwrap();
     }
 
+    /// Undoes it: the other node goes away.
+    pub async fn part(&self) {
+        Handle::open(&self.pod.node.namespace).unwrap().delete_link("uplink").await.unwrap();
+    }
+
     pub async fn send(&mut self, command: &Command) {
         self.commands.write_all(&wire::encode(command).unwrap()).await.unwrap();
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use api::kubevirt::{MigrationOptions, VirtualMachineInstance};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinHandle;
 use wire::{AcceleratorPolicy, Command, MigrateOptions, MigrationPhase, Outcome, Phase, Status};
@@ -42,14 +43,50 @@ fn slow(uid: &str) -> Box<MigrateOptions> {
 /// The channels of a move, open as long as this lives.
 struct Road(Vec<JoinHandle<()>>);
 
+/// What goes wrong on the way.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    None,
+    /// The hypervisors lose each other when the target has finished, and the source has not heard of it.
+    LastAnswerLost,
+    /// Nobody carries the source's word that the guest has left.
+    NoWord,
+}
+
 impl Road {
     fn open(source: &Handler, target: &Handler) -> Self {
+        Self::with(Fault::None, source, target)
+    }
+
+    fn with(fault: Fault, source: &Handler, target: &Handler) -> Self {
         let sockets = |pod: &Handler| pod.pod.private().join(wire::MIGRATION_SOCKETS);
         let name = |channel| MigrateOptions::socket(&options("").sockets, channel);
+        let here = |channel| sockets(source).join(name(channel));
         let rpc = target.pod.private().join(wire::HYPERVISOR_SOCKET);
-        let of = |channel| join(&sockets(source).join(name(channel)), sockets(target).join(name(channel)));
-        Self(vec![join(&sockets(source).join(name(0)), rpc), of(49152), of(49153)])
+        let last_answer = move |said: &[u8]| fault != Fault::LastAnswerLost || !has_last_answer(said);
+        let departure = if fault == Fault::NoWord { "nowhere.sock" } else { wire::DEPARTURE_SOCKET };
+        Self(vec![
+            join(&here(0), rpc, last_answer),
+            join(&here(1), sockets(target).join(departure), |_| true),
+            join(&here(49152), sockets(target).join(name(49152)), |_| true),
+            join(&here(49153), sockets(target).join(name(49153)), |_| true),
+        ])
     }
+}
+
+/// Whether libvirt's answer is among this to the call by which the target finishes a move. A message begins with its length, program,
+/// version, procedure and type, four bytes each.
+fn has_last_answer(mut said: &[u8]) -> bool {
+    const FINISH: u32 = 306;
+    const ANSWER: u32 = 1;
+    while said.len() >= 20 {
+        let word = |index: usize| u32::from_be_bytes(said[index * 4..][..4].try_into().unwrap());
+        if (word(3), word(4)) == (FINISH, ANSWER) {
+            return true;
+        }
+        said = said.get(usize::try_from(word(0)).unwrap().max(4)..).unwrap_or_default();
+    }
+    false
 }
 
 impl Drop for Road {
@@ -58,8 +95,12 @@ impl Drop for Road {
     }
 }
 
-/// Whoever connects here is connected there. Ends, with all connections, when it is aborted.
-fn join(here: &Path, there: PathBuf) -> JoinHandle<()> {
+/// Whoever connects here is connected there, as long as what comes back is let through. Ends, with all connections, when it is aborted.
+fn join(
+    here: &Path,
+    there: PathBuf,
+    lets_through: impl Fn(&[u8]) -> bool + Copy + Send + Sync + 'static,
+) -> JoinHandle<()> {
     // An earlier move may have left it.
     let _ = std::fs::remove_file(here);
     let listener = UnixListener::bind(here).unwrap();
@@ -67,8 +108,28 @@ fn join(here: &Path, there: PathBuf) -> JoinHandle<()> {
     tokio::spawn(async move {
         let mut carried = tokio::task::JoinSet::new();
         while let Ok((mut near, _)) = listener.accept().await {
-            let mut far = UnixStream::connect(&there).await.unwrap();
-            carried.spawn(async move { tokio::io::copy_bidirectional(&mut near, &mut far).await });
+            let Ok(mut far) = UnixStream::connect(&there).await else { continue };
+            carried.spawn(async move {
+                let ((mut from_near, mut to_near), (mut from_far, mut to_far)) = (near.split(), far.split());
+                let forth = async {
+                    let copied = tokio::io::copy(&mut from_near, &mut to_far).await;
+                    to_far.shutdown().await.and(copied.map(drop))
+                };
+                let back = async {
+                    let mut buffer = vec![0; 1 << 16];
+                    loop {
+                        let count = from_far.read(&mut buffer).await?;
+                        if count > 0 && !lets_through(&buffer[..count]) {
+                            return Err(std::io::ErrorKind::ConnectionAborted.into());
+                        }
+                        if count == 0 {
+                            return to_near.shutdown().await;
+                        }
+                        to_near.write_all(&buffer[..count]).await?;
+                    }
+                };
+                tokio::try_join!(forth, back)
+            });
         }
     })
 }
@@ -183,6 +244,43 @@ async fn a_target_that_dies_on_the_way_leaves_the_guest_where_it_was() {
         source.until("failed", 60, |status| migration(status).is_some_and(MigrationPhase::is_final)).await;
     assert_eq!((migration(&over), over.phase), (Some(MigrationPhase::Failed), Phase::Running), "{over:?}");
     assert!(over.migration.unwrap().reason.is_some());
+    counter.read(100);
+    let checked = source.control(&json!({ "check": {} }));
+    assert_eq!(checked["ok"], json!(true), "{checked}");
+}
+
+/// The two moments at which only one side knows where the guest is. In neither does it run twice, and it is not lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_guest_whose_hypervisors_lose_each_other_at_the_end_runs_at_one_place() {
+    let (mut source, mut target) = two_nodes().await;
+    let mut counter = Counter::open(&source);
+    let road = Road::with(Fault::LastAnswerLost, &source, &target);
+    source.send(&Command::Migrate { options: Box::new(options("m1")) }).await;
+    target.until("arrived", 120, |status| status.phase == Phase::Arrived).await;
+    let over =
+        source.until("over", 60, |status| migration(status).is_some_and(MigrationPhase::is_final)).await;
+    assert_eq!((migration(&over), over.phase), (Some(MigrationPhase::Failed), Phase::Running), "{over:?}");
+    counter.read(100);
+    assert_eq!(target.until("said", 1, |_| true).await.phase, Phase::Arrived, "nobody told it to run");
+    let checked = source.control(&json!({ "check": {} }));
+    assert_eq!(checked["ok"], json!(true), "{checked}");
+    // What its handler does when the move has failed.
+    target.send(&Command::Kill).await;
+    target.until("ended", 60, |status| status.phase == Phase::Ended).await;
+    source.part().await;
+    drop((road, target));
+
+    let mut target = Handler::start_at(OTHER_NODE).await;
+    source.join(&target).await;
+    target.send(&Command::PrepareTarget { vmi: traveller(), accelerator: AcceleratorPolicy::Tcg }).await;
+    target.until("ready", 60, |status| status.phase == Phase::ReadyForMigration).await;
+    let _road = Road::with(Fault::NoWord, &source, &target);
+    source.send(&Command::Migrate { options: Box::new(options("m2")) }).await;
+    let here = source.until("ended", 120, |status| status.phase == Phase::Ended).await;
+    assert_eq!(migration(&here), Some(MigrationPhase::Completed), "{here:?}");
+    target.until("arrived", 10, |status| status.phase == Phase::Arrived).await;
+    target.send(&Command::TakeOver { paused: false }).await;
+    target.until("running", 30, |status| status.phase == Phase::Running).await;
     counter.read(100);
     let checked = source.control(&json!({ "check": {} }));
     assert_eq!(checked["ok"], json!(true), "{checked}");

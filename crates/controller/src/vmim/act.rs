@@ -37,6 +37,13 @@ pub(super) async fn act(
             .await
         }
         Effect::Close(why) => change_record(around, context, |state| state.fail(why, Timestamp::now())).await,
+        Effect::Complete => {
+            change_record(around, context, |state| {
+                state.completed = true;
+                state.end_timestamp.get_or_insert_with(|| Time(Timestamp::now()));
+            })
+            .await
+        }
         Effect::MarkTarget => mark_target(migration, around, &pods).await,
         Effect::SwitchOver => switch_over(migration, around, context).await,
         Effect::Release => relabel(around, context, &[(labels::MIGRATION_TARGET_NODE_NAME, None)]).await,

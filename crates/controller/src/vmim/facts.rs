@@ -74,6 +74,17 @@ impl Surroundings {
         (self.role(source) != Role::Active).then_some(source)
     }
 
+    /// Whether the pod still runs that the guest leaves, or has left. An object that is gone was deleted by its node, or by a person who
+    /// answers for that.
+    fn source_lives(&self, migration: &Migration) -> bool {
+        let record = self.record(migration);
+        let record = record.or_else(|| migration.status.as_ref()?.migration_state.as_ref());
+        let name = record.and_then(|state| state.source_pod.as_ref());
+        name.is_some_and(|name| {
+            self.pods.iter().any(|pod| pod.metadata.name.as_ref() == Some(name) && !ended(pod))
+        })
+    }
+
     pub fn record<'a>(&'a self, migration: &Migration) -> Option<&'a MigrationState> {
         let state = self.vmi.as_ref()?.status.as_ref()?.migration_state.as_ref()?;
         (state.migration_uid == migration.uid()).then_some(state)
@@ -109,7 +120,7 @@ impl Surroundings {
             instance,
             has_rival: self.queue.as_ref().is_some_and(|queue| queue.rival(&uid).is_some()),
             target: self.target_fact(migration),
-            source_lives: self.source(migration).is_some_and(|pod| !ended(pod)),
+            source_lives: self.source_lives(migration),
             record: self.record_fact(migration),
             abort_since: abort_since(migration),
             start,

@@ -79,6 +79,8 @@ pub struct Told {
     /// To move the guest with this migration.
     pub migrate: Option<String>,
     pub cancel: bool,
+    /// When: that a guest which has arrived has left its source.
+    pub take_over: Option<Timestamp>,
     pub shutdown: Option<Timestamp>,
     pub kill: bool,
     /// The last command of those that matter that it refused, and why.
@@ -151,6 +153,7 @@ fn command(situation: &Situation<'_>, pod: &Pod, now: Timestamp) -> (Option<Comm
         Phase::Preparing
             | Phase::Starting
             | Phase::ReadyForMigration
+            | Phase::Arrived
             | Phase::Running
             | Phase::Paused
             | Phase::ShuttingDown
@@ -163,6 +166,10 @@ fn command(situation: &Situation<'_>, pod: &Pod, now: Timestamp) -> (Option<Comm
     if phase.is_some_and(InstancePhase::is_final) && has_guest {
         // Somebody gave this guest up, and may have started it elsewhere: it must not come back.
         return ((!told.kill).then_some(Command::Kill), None);
+    }
+    if heard.phase == Phase::Arrived && instance.metadata.deletion_timestamp.is_none() {
+        // Also in a pod that is to go: it may be nowhere else.
+        return (moving::arrived(role, told, instance), None);
     }
     if leaving && has_guest {
         return leave(&instance.spec, told, now);

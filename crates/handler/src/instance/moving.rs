@@ -1,10 +1,14 @@
 //! A move, from the side of this node: what the launcher is told, which roads are open, what `migrationState` says. Pure.
 //!
 //! ```text
-//!  target   waiting ─► (prepare) ─► ready ─► (door open) ─► address published ─────────────► guest runs ─► ready timestamp
+//!  target   waiting ─► (prepare) ─► ready ─► (door open) ─► address published ─► arrived ─► (take over) ─► guest runs ─► ready timestamp
 //!  source                                                    └─► (sockets open) ─► (migrate) ─► launcher: running ─► start timestamp
 //!                                                                abort requested ─► (cancel)      └─► completed, failed, cancelled ─► end
 //! ```
+//!
+//! A guest that has arrived stands still until the source's launcher says, through the tunnel, that it is gone there. If that word is lost,
+//! the record has it: completed and not failed, which a source's handler writes when its launcher has ended so. The take-over of
+//! the diagram is for that case. Where the record says failed, the guest goes on at the source, and what has arrived is killed.
 //!
 //! Each step follows from what the instance and the launcher say, none from memory: a handler that was killed finds out from its
 //! launcher how the move went that died with it. It is never begun a second time.
@@ -22,7 +26,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use wire::{AcceleratorPolicy, Command, MigrateOptions, MigrationPhase, MigrationReport, Phase, Status};
 
-use super::decide::Situation;
+use super::decide::{Situation, Told};
 use super::role::Role;
 
 /// Connections for memory beside the first. More carry more where processors are many, and take them from guests where they
@@ -83,7 +87,7 @@ pub fn receive(
 ) -> Option<Receive> {
     let Role::Target(state) = role else { return None };
     let phase = situation.heard?.phase;
-    let expects = matches!(phase, Phase::ReadyForMigration | Phase::Running | Phase::Paused);
+    let expects = matches!(phase, Phase::ReadyForMigration | Phase::Arrived | Phase::Running | Phase::Paused);
     if !expects || state.completed {
         return None;
     }
@@ -152,6 +156,23 @@ pub fn command(
             }
         }
         _ => None,
+    }
+}
+
+/// What a launcher is to be told that holds a guest which has not been let run. Either side's handler may be dead by now, so it
+/// goes by the record alone.
+pub fn arrived(role: Role<'_>, told: &Told, instance: &VirtualMachineInstance) -> Option<Command> {
+    let take_over = || {
+        let conditions = instance.status.as_ref().map_or(&[][..], |status| &status.conditions);
+        let paused = condition::find(conditions, conditions::PAUSED)
+            .is_some_and(|told| told.status == ConditionStatus::True);
+        Command::TakeOver { paused }
+    };
+    match role {
+        // The instance's home is here, and nowhere else.
+        Role::Home | Role::Source(_) => told.take_over.is_none().then(take_over),
+        Role::Target(state) => (state.completed && told.take_over.is_none()).then(take_over),
+        Role::Past => (!told.kill).then_some(Command::Kill),
     }
 }
 
@@ -255,12 +276,14 @@ fn target_record(situation: &Situation<'_>, state: &MigrationState, now: Timesta
         side.node_address = Some(address);
         side.direct_migration_node_ports = listening;
     }
-    if matches!(phase, Some(Phase::Running | Phase::Paused)) {
+    if matches!(phase, Some(Phase::Arrived | Phase::Running | Phase::Paused)) {
         new.target_node_domain_detected = true;
+        new.target_state.get_or_insert_with(TargetState::default).domain_detected = true;
+    }
+    if matches!(phase, Some(Phase::Running | Phase::Paused)) {
         new.target_node_domain_ready_timestamp.get_or_insert(Time(now));
         let ready = new.target_node_domain_ready_timestamp.clone();
         let side = new.target_state.get_or_insert_with(TargetState::default);
-        side.domain_detected = true;
         side.domain_ready_timestamp = ready;
     }
     new

@@ -76,7 +76,7 @@ fn describe_guest(
     }
 }
 
-/// A guest that was on its way when its launcher ended may have arrived. Its target says so, or the move fails, and then it is
+/// A guest that was on its way when its launcher ended may have arrived, as a whole. Its target says so, or the move fails, and then it is
 /// known to have ended here.
 fn may_be_elsewhere(
     situation: &Situation<'_>,
@@ -91,7 +91,7 @@ fn may_be_elsewhere(
     };
     let Some(state) = state.filter(|state| state.start_timestamp.is_some()) else { return false };
     let phase = situation.pod.and_then(|pod| pod.status.as_ref()?.phase.as_deref());
-    state.target_node_domain_ready_timestamp.is_some() || phase != Some("Failed")
+    state.target_node_domain_detected || phase != Some("Failed")
 }
 
 /// What the launcher says.

@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::{Node, Secret};
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
+use tokio::sync::watch;
 use tunnel::{
     Channel, Forward, Migration, Registration, Route, RouteError, Source, Target, Token, TokenError,
 };
@@ -23,7 +24,7 @@ use crate::road::Unavailable;
 
 /// How often a migration is told how far it is.
 const TELL: Duration = Duration::from_secs(1);
-/// The channels that have sockets of their own at both sides.
+/// The channels of QEMU, which have sockets of the same names at both sides.
 const CHANNELS: [Channel; 2] = [Channel::MEMORY, Channel::DISKS];
 
 /// Why guest memory cannot come or go.
@@ -67,6 +68,23 @@ pub enum TransferError {
     NoAddress { node: String },
 }
 
+/// One of what is open for moves, counted as long as this is there.
+#[derive(Debug)]
+struct Counted(watch::Sender<usize>);
+
+impl Counted {
+    fn one_of(all: &watch::Sender<usize>) -> Self {
+        all.send_modify(|count| *count += 1);
+        Self(all.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
+    }
+}
+
 /// A door that is open.
 #[derive(Debug)]
 pub struct Door {
@@ -74,6 +92,7 @@ pub struct Door {
     _registration: Registration,
     /// The paths of the registration lead through these.
     _directories: [Private; 2],
+    _counted: Counted,
 }
 
 impl Door {
@@ -92,10 +111,18 @@ impl Door {
         };
         let of_qemu = CHANNELS
             .map(|channel| (channel, sockets.path(&MigrateOptions::socket(&wanted.instance, channel.0))));
-        let channels = of_qemu.into_iter().chain([(Channel::RPC, hypervisor.path(name))]);
+        let channels = of_qemu.into_iter().chain([
+            (Channel::RPC, hypervisor.path(name)),
+            (Channel::DEPARTURE, sockets.path(wire::DEPARTURE_SOCKET)),
+        ]);
         let registrations = shared.road.registrations();
         let registration = registrations.register(Migration::new(&wanted.uid)?, source, channels)?;
-        Ok(Self { wanted: wanted.clone(), _registration: registration, _directories: [sockets, hypervisor] })
+        Ok(Self {
+            wanted: wanted.clone(),
+            _registration: registration,
+            _directories: [sockets, hypervisor],
+            _counted: Counted::one_of(&shared.transfers),
+        })
     }
 }
 
@@ -105,6 +132,7 @@ pub struct Sockets {
     pub wanted: Send,
     forwards: Vec<Forward>,
     _directory: Private,
+    _counted: Counted,
 }
 
 impl Sockets {
@@ -117,13 +145,14 @@ impl Sockets {
         let target = Target { address: wanted.target, member, token };
         let (dialler, migration) = (shared.road.dialler()?, Migration::new(&wanted.uid)?);
         let mut forwards = Vec::new();
-        for channel in CHANNELS.into_iter().chain([Channel::RPC]) {
+        for channel in CHANNELS.into_iter().chain([Channel::RPC, Channel::DEPARTURE]) {
             let name = MigrateOptions::socket(&wanted.instance, channel.0);
             let route = Route::new(migration.clone(), channel);
             forwards.push(dialler.forward(&directory.path(&name), target.clone(), route)?);
             directory.open_to_pod(&name)?;
         }
-        Ok(Self { wanted: wanted.clone(), forwards, _directory: directory })
+        let _counted = Counted::one_of(&shared.transfers);
+        Ok(Self { wanted: wanted.clone(), forwards, _directory: directory, _counted })
     }
 
     /// Why the target could not be reached, if it could not: the hypervisor only knows that its socket was closed.

@@ -52,7 +52,7 @@ spec:
     )
 }
 
-fn request(name: &str) -> String {
+pub fn request(name: &str) -> String {
     format!(
         "
 apiVersion: kubevirt.io/v1
@@ -66,7 +66,12 @@ spec: {{ vmiName: traveller }}
 impl Installation {
     /// A lab with a guest that has its address.
     fn with_traveller() -> Self {
-        let lab = Self::new(LAB);
+        Self::with_traveller_in(LAB)
+    }
+
+    /// The same with other networks besides that of guests.
+    pub fn with_traveller_in(config: &str) -> Self {
+        let lab = Self::new(config);
         let directory = lab.directory();
         lab.shell(
             "fabric",
@@ -84,18 +89,18 @@ impl Installation {
     }
 
     /// Asks the guest's control service.
-    fn ask(&self, request: &Value) -> Value {
+    pub fn ask(&self, request: &Value) -> Value {
         let asked =
             self.shell("fabric", &format!("echo '{request}' | timeout 20 socat -t15 - TCP:{ADDRESS}:7002"));
         serde_json::from_str(asked.lines().next().unwrap_or_default()).unwrap()
     }
 
-    fn migration(&self, name: &str) -> Value {
+    pub fn migration(&self, name: &str) -> Value {
         serde_json::from_str(&self.kubectl_ok(&["get", "vmim", name, "-o", "json"])).unwrap()
     }
 
     /// Waits for the end of a move.
-    fn ended(&self, name: &str) -> Value {
+    pub fn ended(&self, name: &str) -> Value {
         let over = || {
             let migration = self.migration(name);
             matches!(migration["status"]["phase"].as_str(), Some("Succeeded" | "Failed")).then_some(migration)
@@ -104,7 +109,7 @@ impl Installation {
     }
 
     /// Launcher pods that have not ended, with their nodes.
-    fn launchers(&self) -> Vec<(String, String)> {
+    pub fn launchers(&self) -> Vec<(String, String)> {
         let all = self.kubectl_ok(&["get", "pods", "-l", "kubevirt.io=virt-launcher", "-o", "json"]);
         let all: Value = serde_json::from_str(&all).unwrap();
         let of = |pod: &Value, path: &str| {
@@ -117,13 +122,13 @@ impl Installation {
 }
 
 /// A peer outside, that reads the guest's counter without a pause.
-struct Listener {
+pub struct Listener {
     process: Child,
     heard: Arc<Mutex<Vec<(Instant, u64)>>>,
 }
 
 impl Listener {
-    fn start(lab: &Installation) -> Self {
+    pub fn start(lab: &Installation) -> Self {
         let script = format!("exec socat -u TCP:{ADDRESS}:7001 -");
         let mut command = lab.command(&["lab", "shell", "fabric", "--", "/bin/sh", "-c", &script]);
         let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
@@ -143,7 +148,7 @@ impl Listener {
     }
 
     /// The longest silence; there must be no gap in what was heard.
-    fn silence(&self) -> Duration {
+    pub fn silence(&self) -> Duration {
         let heard = self.heard.lock().unwrap();
         for pair in heard.windows(2) {
             assert_eq!(pair[1].1, pair[0].1 + 1, "a line is missing");
@@ -274,7 +279,7 @@ fn a_move_that_is_cut_off_or_given_up_leaves_the_guest_alone_and_the_next_one_su
 
 impl Installation {
     /// Changes how machines move in this cluster.
-    fn configure(&self, migrations: &Value) {
+    pub fn configure(&self, migrations: &Value) {
         let patch = json!({ "spec": { "configuration": { "migrations": migrations } } });
         self.kubectl_ok(&[
             "-n",
@@ -290,7 +295,7 @@ impl Installation {
     }
 
     /// Nothing moves while a handler is missing, or a change is on its way to them.
-    fn until_it_is_whole(&self) {
+    pub fn until_it_is_whole(&self) {
         let whole = || {
             let seen = self.in_installation(&["get", "kv", "kubevirt", "-o", GENERATIONS]);
             self.condition("Available").1 == "All components are ready."

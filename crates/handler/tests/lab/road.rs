@@ -22,7 +22,7 @@ spec:
 const ROLE: &str = r#"[{ "networkAttachmentDefinition": "fast", "role": "migration" }]"#;
 
 impl Installation {
-    fn set_roles(&self, roles: &str) -> std::process::Output {
+    pub fn set_roles(&self, roles: &str) -> std::process::Output {
         let patch = format!(r#"{{"spec":{{"configuration":{{"network":{{"roles":{roles}}}}}}}}}"#);
         self.kubectl(&["-n", "kubevirt", "patch", "kv", "kubevirt", "--type=merge", "-p", &patch])
     }
@@ -37,7 +37,7 @@ impl Installation {
     }
 
     /// Waits until every handler reaches every other on this network, and the roll-out is over.
-    fn ready_on(&self, network: &str) {
+    pub fn ready_on(&self, network: &str) {
         self.until(&format!("ready on {network}"), ROLLED, || {
             let (status, message) = self.condition("MigrationNetworkReady");
             let all = self.condition("Available").1 == "All components are ready.";

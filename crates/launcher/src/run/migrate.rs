@@ -1,5 +1,8 @@
 //! One move of the guest away: the hypervisor's long call, its progress beside it, and the truth after it.
 //!
+//! The target is told that the guest has left as soon as its process ends: libvirt says so too, but only after it has waited for that
+//! process, and the guest stands still meanwhile. Until then the guest may go on here, and does if the move fails.
+//!
 //! Whether a move gets anywhere is decided in the crate `migration`; here it is looked at, and what is decided is done.
 
 use std::time::{Duration, Instant};
@@ -10,6 +13,7 @@ use tracing::{info, warn};
 use wire::MigrateOptions;
 
 use super::Executor;
+use super::departure::{Farewell, Process};
 use crate::domain;
 use crate::hypervisor::{DomainState, Hypervisor};
 use crate::supervise::Input;
@@ -28,7 +32,7 @@ struct Watched {
 }
 
 impl Executor {
-    pub(super) async fn migrate(&self, options: MigrateOptions) {
+    pub(super) async fn migrate(&self, options: MigrateOptions, paused: bool) {
         info!(?options, "the guest moves");
         let mut watched = Watched {
             begun: Instant::now(),
@@ -39,6 +43,8 @@ impl Executor {
         };
         let sockets = self.settings.migration_sockets();
         let disks = self.made.lock().await.plan.as_ref().map(domain::travelling).unwrap_or_default();
+        let process = self.call(Hypervisor::process).await.and_then(Process::find);
+        let mut farewell = Farewell::new(&sockets, &options.sockets, paused);
         let moving = self.call(move |hypervisor| hypervisor.migrate(&options, disks, &sockets));
         tokio::pin!(moving);
         let mut ticks = tokio::time::interval(INTERVAL);
@@ -46,23 +52,35 @@ impl Executor {
         let outcome = loop {
             tokio::select! {
                 outcome = &mut moving => break outcome,
-                _ = ticks.tick() => self.look_at_move(&mut watched).await,
+                () = Process::ended(process.as_ref()), if !farewell.is_said() => farewell.say().await,
+                _ = ticks.tick() => {
+                    farewell.keep().await;
+                    self.look_at_move(&mut watched).await;
+                }
             }
         };
         let Watched { given_up, mode, .. } = watched;
-        let outcome = self.where_it_is(outcome).await.map_err(|cause| given_up.unwrap_or(cause));
+        let outcome = self.where_it_is(outcome, mode).await.map_err(|cause| given_up.unwrap_or(cause));
         if outcome.is_err() && mode == MigrationMode::Paused {
             self.report("resuming the guest after its move failed", Hypervisor::resume).await;
+        }
+        if outcome.is_ok() && !farewell.is_said() {
+            farewell.say().await;
         }
         let sample = if outcome.is_ok() { self.call(Hypervisor::summary).await.ok().flatten() } else { None };
         self.say(Input::MoveEnded { outcome, sample });
     }
 
-    /// The call's answer may be lost with the hypervisor's daemon; where the guest is, is not.
-    async fn where_it_is(&self, outcome: Result<(), String>) -> Result<(), String> {
+    /// The call's answer may be lost with the hypervisor's daemon; where the guest is, is not. One that still stands still here was left
+    /// so by a daemon that does not know whether it runs elsewhere: it does not, as nobody was told that it left.
+    async fn where_it_is(&self, outcome: Result<(), String>, mode: MigrationMode) -> Result<(), String> {
         let Err(cause) = outcome else { return Ok(()) };
         match self.call(Hypervisor::state).await {
             Ok(DomainState::Migrated) => Ok(()),
+            Ok(DomainState::Moving) if mode != MigrationMode::PostCopy => {
+                self.report("resuming the guest after its move failed", Hypervisor::resume).await;
+                Err(cause)
+            }
             _ => Err(cause),
         }
     }

@@ -89,6 +89,7 @@ impl Executor {
         if let Some(plan) = &self.made.lock().await.plan {
             self.hypervisor.expect(&plan.name);
         }
+        self.hear_of_departure();
         self.follow_arrival().await;
     }
 

@@ -285,10 +285,62 @@ fn a_guest_arrives() {
     assert_eq!(launcher.status().phase, Phase::Running);
     assert!(launcher.decide(start("a")).is_empty(), "it runs already");
     assert!(matches!(launcher.decide(migrate("n"))[0], Effect::Migrate { .. }), "and may go on");
+}
 
+#[test]
+fn a_guest_that_has_arrived_runs_when_it_has_left_its_source() {
+    let departed = Input::Departed { paused: false };
+    for word in [departed.clone(), told(Command::TakeOver { paused: false })] {
+        let mut launcher = waiting_for_guest();
+        assert_eq!(launcher.decide(Input::Domain(DomainState::Paused)), [Effect::Publish]);
+        assert_eq!(launcher.status().phase, Phase::Arrived);
+        assert!(refused(&launcher.decide(told(Command::Resume))), "that is for the source to say");
+        assert_eq!(launcher.decide(word.clone()), [Effect::TakeOver]);
+        assert!(launcher.decide(word).is_empty(), "once");
+        assert_eq!(launcher.decide(Input::Domain(DomainState::Running)), [Effect::Publish]);
+        assert_eq!(launcher.status().phase, Phase::Running);
+    }
     let mut launcher = waiting_for_guest();
+    assert_eq!(launcher.decide(departed), [Effect::TakeOver], "though its arrival was not seen yet");
     launcher.decide(Input::Domain(DomainState::Paused));
-    assert_eq!(launcher.status().phase, Phase::Paused, "it was paused where it came from");
+    launcher.decide(Input::Domain(DomainState::Running));
+    assert_eq!(launcher.status().phase, Phase::Running);
+
+    let mut launcher = running();
+    assert!(refused(&launcher.decide(told(Command::TakeOver { paused: false }))), "it began here");
+}
+
+#[test]
+fn a_guest_that_was_paused_where_it_came_from_stays_so() {
+    for seen_first in [true, false] {
+        let mut launcher = waiting_for_guest();
+        let inputs = [Input::Domain(DomainState::Paused), Input::Departed { paused: true }];
+        let order = if seen_first { [0, 1] } else { [1, 0] };
+        for index in order {
+            assert!(!launcher.decide(inputs[index].clone()).contains(&Effect::TakeOver));
+        }
+        assert_eq!(launcher.status().phase, Phase::Paused);
+        assert_eq!(launcher.decide(told(Command::Resume)), [Effect::Resume]);
+    }
+}
+
+#[test]
+fn told_to_end_with_a_guest_that_has_arrived() {
+    let arrived = || {
+        let mut launcher = waiting_for_guest();
+        launcher.decide(Input::Domain(DomainState::Paused));
+        launcher
+    };
+    let mut launcher = arrived();
+    assert!(launcher.decide(Input::Terminate).is_empty(), "it may be nowhere else");
+    assert_eq!(launcher.decide(Input::Departed { paused: false }), [Effect::TakeOver]);
+    let effects = launcher.decide(Input::Domain(DomainState::Running));
+    assert_eq!(effects[..2], [Effect::PressPowerButton, wake(5)]);
+
+    let mut launcher = arrived();
+    launcher.decide(Input::Terminate);
+    assert_eq!(launcher.decide(told(Command::Kill)), [Effect::CleanUp, Effect::Publish], "it is elsewhere");
+    assert_eq!(ending(&launcher), (Outcome::Failed, "NeverStarted"));
 }
 
 #[test]
@@ -325,6 +377,8 @@ fn any_input() -> impl Strategy<Value = Input> {
         Just(migrate("m")),
         Just(migrate("n")),
         Just(told(Command::CancelMigration)),
+        any::<bool>().prop_map(|paused| told(Command::TakeOver { paused })),
+        any::<bool>().prop_map(|paused| Input::Departed { paused }),
         Just(Input::Moved { sample: ProgressSample::default(), mode: MigrationMode::PreCopy }),
         Just(move_ended(Ok(()))),
         Just(move_ended(Err("cause"))),
@@ -377,6 +431,20 @@ proptest! {
         prop_assert!(starts.is_empty() || prepares[0] < starts[0]);
         prop_assert!(exits.is_empty() || cleans[0] < exits[0]);
         prop_assert_eq!(launcher.status().ending.is_some(), !cleans.is_empty());
+    }
+
+    #[test]
+    fn a_guest_that_comes_in_is_let_run_only_once_it_has_left_its_source(inputs in prop::collection::vec(any_input(), 0..40)) {
+        let (mut launcher, mut departed) = (waiting_for_guest(), false);
+        for input in inputs {
+            let came_by_itself = matches!(input, Input::Domain(DomainState::Running));
+            let word = matches!(input, Input::Departed { .. } | Input::Command { command: Command::TakeOver { .. }, .. });
+            departed |= word || came_by_itself;
+            let effects = launcher.decide(input);
+            let runs = effects.iter().any(|effect| matches!(effect, Effect::TakeOver | Effect::Resume | Effect::StartDomain));
+            prop_assert!(departed || !runs);
+            prop_assert!(departed || !matches!(launcher.status().phase, Phase::Running | Phase::Paused));
+        }
     }
 
     #[test]

@@ -46,6 +46,7 @@ fn facts(phase: Option<MigrationPhase>, record: Record<'_>) -> Facts<'_> {
 fn handed_over() -> MigrationState {
     MigrationState {
         migration_uid: Some("m".into()),
+        source_pod: Some("first".into()),
         target_node: Some("b".into()),
         ..MigrationState::default()
     }
@@ -168,6 +169,21 @@ fn the_source_may_die_once_the_guest_is_there() {
 }
 
 #[test]
+fn a_guest_that_has_arrived_is_taken_over_when_its_source_ends_without_a_word() {
+    let here = MigrationState { target_node_domain_detected: true, ..sending() };
+    let waits = decided(&facts(Some(Running), Record::Ours(&here)));
+    assert_eq!((waits.phase, waits.effects), (Running, Vec::new()), "it may yet go on at the source");
+    let orphan = Facts { source_lives: false, ..facts(Some(Running), Record::Ours(&here)) };
+    let decision = decided(&orphan);
+    assert_eq!((decision.phase, decision.effects), (Running, vec![Effect::Complete]));
+    let late = Facts { abort_since: Some(at(NOW - 100)), deleted: true, ..orphan };
+    assert_eq!(decided(&late).effects, [Effect::Complete], "there is nothing else left of it");
+    let absent = sending();
+    let lost = Facts { source_lives: false, ..facts(Some(Running), Record::Ours(&absent)) };
+    assert_eq!(decided(&lost).effects, [], "not all of it is there");
+}
+
+#[test]
 fn a_guest_that_left_and_was_not_seen_is_at_home_where_it_went() {
     let left = MigrationState {
         target_node_domain_ready_timestamp: None,
@@ -246,6 +262,7 @@ prop_compose! {
         let [start, end, ready] = times;
         MigrationState {
             migration_uid: Some("m".into()),
+            source_pod: Some("first".into()),
             completed,
             failed: failed && completed,
             abort_requested,
@@ -348,7 +365,12 @@ proptest! {
             prop_assert!(left || seen, "the home changes only to where the guest is");
             prop_assert!(!has(&Effect::DeleteTarget));
         }
-        if (left || seen) && !gone && !ended {
+        let orphan = kind == 2 && state.target_node_domain_detected && !facts.source_lives && facts.target.lives();
+        let orphan = orphan && !state.completed;
+        if has(&Effect::Complete) {
+            prop_assert!(orphan, "only the source knows whether it may go on there");
+        }
+        if (left || seen || orphan) && !gone && !ended {
             prop_assert!(!has(&Effect::DeleteTarget), "the guest's only place is never deleted: {decision:?}");
         }
         if has(&Effect::DeleteSource) {

@@ -257,3 +257,35 @@ fn a_pod_that_is_to_go_lets_its_guest_move_first() {
     side.instance.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
     assert!(matches!(side.decide().tell, Some(Command::Shutdown { .. })), "the guest itself is to go");
 }
+
+#[test]
+fn a_guest_that_has_arrived_waits_for_the_end_at_its_source() {
+    let there = target(Phase::Arrived, &published()).decide();
+    assert_eq!(there.tell, None, "its launcher hears it from the source's");
+    assert!(there.receive.is_some(), "by the door");
+    let record = there.status.unwrap().migration_state.unwrap();
+    assert!(record.target_node_domain_detected, "it is all there");
+    assert_eq!(record.target_node_domain_ready_timestamp, None, "and does not run");
+
+    let take_over = |paused| Some(Command::TakeOver { paused });
+    let completed = json!({ "completed": true });
+    let mut left = target(Phase::Arrived, &completed);
+    assert_eq!(left.decide().tell, take_over(false), "the record has the word that was lost");
+    left.pod.metadata.deletion_timestamp = Some(Time(Timestamp::from_second(90).unwrap()));
+    assert_eq!(left.decide().tell, take_over(false), "it is nowhere else, also if the pod is to go");
+    left.told.take_over = Some(Timestamp::from_second(95).unwrap());
+    assert_eq!(left.decide().tell, None);
+
+    let mut paused = target(Phase::Arrived, &completed);
+    let condition = json!({ "type": "Paused", "status": "True" });
+    let conditions = &mut paused.instance.status.as_mut().unwrap().conditions;
+    conditions.push(serde_json::from_value(condition).unwrap());
+    assert_eq!(paused.decide().tell, take_over(true));
+
+    let mut home = target(Phase::Arrived, &completed);
+    home.instance.status.as_mut().unwrap().node_name = Some("b".to_owned());
+    assert_eq!(home.decide().tell, take_over(false), "the controller went on without it");
+
+    let failed = target(Phase::Arrived, &json!({ "completed": true, "failed": true })).decide();
+    assert_eq!(failed.tell, Some(Command::Kill), "it goes on at its source");
+}
