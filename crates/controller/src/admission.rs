@@ -113,7 +113,7 @@ fn is_label(name: &str) -> bool {
 }
 
 /// Whether it is a DNS subdomain, as most objects are named.
-fn is_subdomain(name: &str) -> bool {
+pub(crate) fn is_subdomain(name: &str) -> bool {
     name.len() <= 253 && name.split('.').all(is_label)
 }
 

@@ -27,6 +27,7 @@ mod log;
 mod owner;
 mod plugin;
 mod release;
+mod standby;
 pub mod sweep;
 mod wire;
 
