@@ -5,6 +5,7 @@
 //! not running it. An update that leaves the spec as it is is never refused: rules may become stricter, and an object that is
 //! there must still be able to go.
 
+pub mod addresses;
 pub mod defaults;
 mod disks;
 pub mod eviction;

@@ -139,16 +139,13 @@ impl Plugin {
         let (pod, claim) = self.who(&mut wire).await?;
         let whose = Whose { pod_uid: &pod.uid, container: &pod.container_id, interface: &pod.interface };
         let mut entry = self.journal.open(&whose)?;
-        let given = match &claim {
-            Some(name) => {
-                let template = self.template(AddressOwner::default());
-                let reference = Reference { name, pod: &pod };
-                allocate_for(&mut wire, (&self.config, &giving), &reference, &mut entry, &template).await
-            }
-            None => {
-                let given = self.add_for_pod(&mut wire, &giving, pod.clone(), &whose, &mut entry).await;
-                given.map(|choices| Given { choices, for_guest: false })
-            }
+        let given = if let Some(name) = &claim {
+            let template = self.template(AddressOwner::default());
+            let reference = Reference { name, pod: &pod };
+            allocate_for(&mut wire, (&self.config, &giving), &reference, &mut entry, &template).await
+        } else {
+            let given = self.add_for_pod(&mut wire, &giving, pod.clone(), &whose, &mut entry).await;
+            given.map(|choices| Given { choices, for_guest: false })
         };
         if given.is_err() && entry.record.as_ref().is_none_or(|record| record.addresses.is_empty()) {
             entry.remove()?;

@@ -20,7 +20,7 @@ pub(crate) async fn run(context: Arc<Context>) {
         match ipam::sweep::sweep(&context.client).await {
             Ok(swept) if swept.released.is_empty() => {}
             Ok(swept) => {
-                tracing::info!(released = ?swept.released, kept = swept.kept, "addresses that nobody held")
+                tracing::info!(released = ?swept.released, kept = swept.kept, "addresses that nobody held");
             }
             Err(cause) => {
                 let error = Error::api("sweeping", "addresses")(cause);

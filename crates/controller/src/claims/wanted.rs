@@ -124,8 +124,8 @@ pub fn name(machine: &str, network: &str) -> String {
         return plain;
     }
     let digest = Sha256::new().chain_update(machine).chain_update([0]).chain_update(network).finalize();
-    let mut digits: String = digest.iter().map(|octet| format!("{octet:02x}")).collect();
-    digits.truncate(DIGITS);
+    let number = digest.iter().take(DIGITS / 2).fold(0_u64, |number, octet| number << 8 | u64::from(*octet));
+    let digits = format!("{number:0DIGITS$x}");
     let fits = |letter: char| {
         if letter.is_ascii_lowercase() || letter.is_ascii_digit() { letter } else { '-' }
     };

@@ -167,20 +167,16 @@ fn schedule(situation: &Situation<'_>, decision: &mut Decision, now: Timestamp) 
         return;
     };
     let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
-    match (node, pod_phase(pod)) {
-        (Some(node), "Running") => {
-            decision.actions.push(Action::SetNodeLabel { node: node.clone() });
-            decision.status.node_name = Some(node);
-            decision.status.launcher_container_image_version = status::launcher_image(pod);
-            status::in_sync(&mut decision.status);
-            enter(&mut decision.status, InstancePhase::Scheduled, now);
-        }
-        _ => {
-            status::why_waiting(pod, &mut decision.status, now);
-            if let Some((reason, message)) = situation.plugs.iter().find_map(Plug::why_none) {
-                status::out_of_sync(&mut decision.status, reason, message, now);
-            }
-        }
+    if let (Some(node), "Running") = (node, pod_phase(pod)) {
+        decision.actions.push(Action::SetNodeLabel { node: node.clone() });
+        decision.status.node_name = Some(node);
+        decision.status.launcher_container_image_version = status::launcher_image(pod);
+        status::in_sync(&mut decision.status);
+        return enter(&mut decision.status, InstancePhase::Scheduled, now);
+    }
+    status::why_waiting(pod, &mut decision.status, now);
+    if let Some((reason, message)) = situation.plugs.iter().find_map(Plug::why_none) {
+        status::out_of_sync(&mut decision.status, reason, message, now);
     }
 }
 

@@ -7,7 +7,7 @@ use api::kubevirt::{InstancePhase, MigrationPhase, VirtualMachine, VirtualMachin
 use api::multus::NetworkAttachmentDefinition;
 use api::names::conditions;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use testkit::eventually;
@@ -112,6 +112,31 @@ fn refers_to(pod: &Pod) -> Vec<String> {
     controller::pod::claims_of(pod).into_values().collect()
 }
 
+/// Leaves an address that has rested, for the sweep to find.
+pub async fn leave_an_address(cluster: &Cluster) {
+    let allocations: Api<AddressAllocation> = Api::all(cluster.client.clone());
+    let allocation: AddressAllocation = object(json!({
+        "apiVersion": "godwit.dev/v1alpha1", "kind": "AddressAllocation",
+        "metadata": { "name": "192.0.2.99.shared" },
+        "spec": {
+            "address": "192.0.2.99", "prefixLength": 24, "network": "shared", "releasedAt": "2026-01-01T00:00:00.000000Z",
+        },
+    }));
+    allocations.create(&PostParams::default(), &allocation).await.unwrap();
+}
+
+#[tokio::test]
+async fn whoever_begins_to_lead_sweeps_addresses_that_nobody_holds() {
+    let cluster = Cluster::new().await;
+    leave_an_address(&cluster).await;
+    cluster.start();
+    let allocations: Api<AddressAllocation> = Api::all(cluster.client.clone());
+    eventually("the address to be forgotten", async || {
+        allocations.list(&ListParams::default()).await.unwrap().items.is_empty().then_some(())
+    })
+    .await;
+}
+
 /// The whole of it; the rights that it takes are noted by another test.
 pub async fn life_of_a_claim(cluster: &Cluster) {
     let first = cluster.create_plugged("wren").await;
@@ -149,12 +174,31 @@ pub async fn life_of_a_claim(cluster: &Cluster) {
     cluster.address_rests().await;
 }
 
+/// A machine that has an address, from its making to its end; nothing is left of it.
+pub async fn short_life(cluster: &Cluster, name: &str) {
+    let claims = async || cluster.claims().list(&ListParams::default()).await.unwrap().items;
+    let instance = cluster.create_plugged(name).await;
+    let pod = cluster.pod_of(&instance).await;
+    let [claim] = &claims().await[..] else { panic!("one claim, before its pod") };
+    assert_eq!(refers_to(&pod), [claim.name_any()]);
+    cluster.plugin_gives(&pod, &claim.name_any()).await;
+    cluster.run(name).await;
+    cluster.delete_machine(name).await;
+    cluster.pod_ends_when_told(&instance).await;
+    cluster.machine_gone(name).await;
+    cluster.claim_gone(claim).await;
+    cluster.address_rests().await;
+    assert!(claims().await.is_empty(), "none is left, and none was made again");
+    let allocations: Api<AddressAllocation> = Api::all(cluster.client.clone());
+    allocations.delete(&format!("{ADDRESS}.shared"), &DeleteParams::default()).await.unwrap();
+}
+
 #[tokio::test]
 async fn a_machine_keeps_its_claim_through_a_move_and_a_restart_and_lets_go_of_it_in_the_end() {
     let cluster = Cluster::with_controller().await;
     cluster.add_node("node02").await;
     cluster.define_network().await;
-    life_of_a_claim(&cluster).await;
+    Box::pin(life_of_a_claim(&cluster)).await;
 }
 
 #[tokio::test]

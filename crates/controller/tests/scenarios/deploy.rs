@@ -114,6 +114,7 @@ async fn observed(used: &Used, operator: bool) -> Cluster {
     if operator {
         install(&cluster).await;
     }
+    crate::claims::leave_an_address(&cluster).await;
     let record = used.clone();
     let service = cluster
         .server
@@ -134,6 +135,8 @@ async fn rights_used() -> Used {
     let cluster = observed(&used, false).await;
     Box::pin(crate::setting::whole_life(&cluster)).await;
     Box::pin(moves(&cluster)).await;
+    cluster.define_network().await;
+    Box::pin(crate::claims::life_of_a_claim(&cluster)).await;
     cluster.kill();
     used
 }

@@ -123,7 +123,7 @@ fn chosen_addresses_are_asked_for_and_never_changed_under_a_claim() {
     let asks = |text: &str| {
         let text = text.to_owned();
         vmi(move |object| {
-            object["metadata"]["annotations"] = json!({ "network.kubevirt.io/addresses": text })
+            object["metadata"]["annotations"] = json!({ "network.kubevirt.io/addresses": text });
         })
     };
     let vmi = asks(r#"{"blue": ["192.0.2.10", "2001:db8::10"], "red": ["192.0.2.11"]}"#);
