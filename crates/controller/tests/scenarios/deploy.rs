@@ -17,8 +17,11 @@ use crate::support::{Cluster, INSTALLATION, NAMESPACE, QUICK, options};
 const MANIFEST: &str = include_str!("../../../../deploy/virt-controller.yaml");
 
 /// The other files that `kubectl apply -f deploy/` applies.
-const OTHERS: [&str; 2] =
-    [include_str!("../../../../deploy/virt-handler.yaml"), include_str!("../../../../deploy/kubevirt.yaml")];
+const OTHERS: [&str; 3] = [
+    include_str!("../../../../deploy/virt-handler.yaml"),
+    include_str!("../../../../deploy/kubevirt.yaml"),
+    include_str!("../../../../deploy/godwit-cni.yaml"),
+];
 
 fn documents() -> Vec<Value> {
     serde_saphyr::from_multiple(MANIFEST).unwrap()
