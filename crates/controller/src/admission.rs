@@ -5,6 +5,7 @@
 //! not running it. An update that leaves the spec as it is is never refused: rules may become stricter, and an object that is
 //! there must still be able to go.
 
+pub mod addresses;
 pub mod defaults;
 mod disks;
 pub mod eviction;
@@ -113,7 +114,7 @@ fn is_label(name: &str) -> bool {
 }
 
 /// Whether it is a DNS subdomain, as most objects are named.
-fn is_subdomain(name: &str) -> bool {
+pub(crate) fn is_subdomain(name: &str) -> bool {
     name.len() <= 253 && name.split('.').all(is_label)
 }
 

@@ -6,6 +6,7 @@
 //!  │ webhook   │   │ vm: VirtualMachine ──makes──► VMI           │
 //!  │    │      │   │ vmi: VMI ──makes──► launcher pod            │
 //!  │    │      │   │ vmim: migration ──► target pod              │
+//!  │    │      │   │ claims: addresses of machines, let go of    │
 //!  │ admission │   │ operator: KubeVirt ──rolls──► virt-handler  │
 //!  └───────────┘   │ signer: certificates of handlers            │
 //!                  │ setting ──► the migration network           │
@@ -18,6 +19,7 @@
 //! this crate ever touches a node.
 
 pub mod admission;
+pub mod claims;
 mod edit;
 mod error;
 mod evacuation;
@@ -119,6 +121,8 @@ async fn reconcile(context: Arc<Context>, operator: bool) {
         vmi::run(context.clone()),
         Box::pin(vmim::run(context.clone())),
         Box::pin(evacuation::run(context.clone())),
+        Box::pin(claims::run(context.clone())),
+        Box::pin(claims::sweep(context.clone())),
         Box::pin(signer::run(context.clone())),
         Box::pin(operate(context.clone(), operator)),
         Box::pin(setting::run(context)),

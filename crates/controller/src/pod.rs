@@ -18,6 +18,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource as _, ResourceExt as _};
 use sha2::{Digest as _, Sha256};
 
+pub(crate) use networks::definition;
+pub use networks::{Claims, claims_of};
 pub use target::{render_target, target_name};
 
 /// Seconds that the pod has beyond the guest's own: the launcher gives back the networks after the guest is gone.
@@ -54,8 +56,8 @@ pub fn is_ready(pod: &Pod) -> bool {
     ready && pod.metadata.deletion_timestamp.is_none()
 }
 
-/// The pod that runs an instance.
-pub fn render(vmi: &VirtualMachineInstance, launcher: &Launcher) -> Pod {
+/// The pod that runs an instance, with the addresses of these claims.
+pub fn render(vmi: &VirtualMachineInstance, claims: &Claims, launcher: &Launcher) -> Pod {
     let mut spec = PodSpec {
         restart_policy: Some("Never".into()),
         automount_service_account_token: Some(false),
@@ -77,7 +79,7 @@ pub fn render(vmi: &VirtualMachineInstance, launcher: &Launcher) -> Pod {
     };
     volumes::mount_all(vmi, &mut spec, &mut compute);
     spec.containers = vec![compute];
-    Pod { metadata: metadata(vmi), spec: Some(spec), status: None }
+    Pod { metadata: metadata(vmi, claims), spec: Some(spec), status: None }
 }
 
 /// The name of an instance's first pod.
@@ -104,39 +106,41 @@ pub fn grace_period(spec: &VirtualMachineInstanceSpec) -> i64 {
         .max(0)
 }
 
-fn metadata(vmi: &VirtualMachineInstance) -> ObjectMeta {
+fn metadata(vmi: &VirtualMachineInstance, claims: &Claims) -> ObjectMeta {
     ObjectMeta {
         name: Some(name(vmi)),
         namespace: vmi.namespace(),
         labels: Some(own_labels(vmi)),
-        annotations: Some(own_annotations(vmi)),
+        annotations: Some(own_annotations(vmi, claims)),
         owner_references: vmi.controller_owner_ref(&()).map(|owner| vec![owner]),
         ..ObjectMeta::default()
     }
 }
 
+/// The name of a machine as a label, by which it is looked for: a label has 63 characters, and ends with none of these.
+pub(crate) fn label_of(machine: &str) -> String {
+    machine.get(..machine.len().min(63)).unwrap_or_default().trim_end_matches(['.', '-']).to_owned()
+}
+
 fn own_labels(vmi: &VirtualMachineInstance) -> BTreeMap<String, String> {
-    let name = vmi.name_any();
-    // A label has 63 characters, and ends with none of these.
-    let index = name.get(..name.len().min(63)).unwrap_or_default().trim_end_matches(['.', '-']);
     let mut labels = vmi.labels().clone();
     // Where an instance runs is its own label; the pod has `spec.nodeName`.
     labels.remove(labels::NODE_NAME);
     labels.remove(labels::MIGRATION_TARGET_NODE_NAME);
     labels.insert(labels::APP.into(), labels::APP_LAUNCHER.into());
     labels.insert(labels::CREATED_BY.into(), vmi.uid().unwrap_or_default());
-    labels.insert(labels::VM_NAME.into(), index.into());
+    labels.insert(labels::VM_NAME.into(), label_of(&vmi.name_any()));
     labels
 }
 
-fn own_annotations(vmi: &VirtualMachineInstance) -> BTreeMap<String, String> {
+fn own_annotations(vmi: &VirtualMachineInstance, claims: &Claims) -> BTreeMap<String, String> {
     let mut annotations = vmi.annotations().clone();
     annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
     annotations.remove(annotations::VM_GENERATION);
     annotations.insert(annotations::DOMAIN.into(), vmi.name_any());
     annotations.insert(annotations::MIGRATION_TRANSPORT_UNIX.into(), "true".into());
     annotations.insert("kubectl.kubernetes.io/default-container".into(), objects::LAUNCHER_CONTAINER.into());
-    annotations.extend(networks::annotations(vmi));
+    annotations.extend(networks::annotations(vmi, claims));
     annotations
 }
 

@@ -1,6 +1,6 @@
 //! The reconciler of `VirtualMachineInstance`: looks, decides, acts, writes the status.
 //!
-//! It makes and deletes launcher pods and nothing else. Pods are read from the API server itself, not from a cache: that a pod is
+//! It makes claims of addresses, makes and deletes launcher pods, and nothing else. Pods are read from the API server itself, not from a cache: that a pod is
 //! not there ends an instance, and a cache may be late.
 
 mod decide;
@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::condition;
+use api::ipam::IPAMClaim;
 use api::kubevirt::{InstancePhase, VirtualMachineInstance};
 use api::names::{annotations, conditions, events, finalizers, labels, reasons};
 use futures::StreamExt as _;
@@ -23,20 +24,25 @@ use kube::{Api, ResourceExt as _};
 pub use decide::{Action, Decision, Situation, decide, ended};
 pub(crate) use status::{launcher_container, launcher_image};
 
+use crate::claims::wanted::Plug;
 use crate::error::{Error, describe, named};
 use crate::report::Note;
-use crate::{Context, edit, pod};
+use crate::{Context, claims, edit, pod};
 
 /// A handler that has not been heard of for so long is gone.
 const HEARTBEAT_GRACE: SignedDuration = SignedDuration::from_mins(5);
 
 /// Reconciles every instance until dropped.
 pub(crate) async fn run(context: Arc<Context>) {
-    let instances: Api<VirtualMachineInstance> = Api::all(context.client.clone());
-    let pods: Api<Pod> = Api::all(context.client.clone());
+    let client = context.client.clone();
+    let instances: Api<VirtualMachineInstance> = Api::all(client.clone());
+    let pods: Api<Pod> = Api::all(client.clone());
     let launchers = watcher::Config::default().labels(&format!("{}={}", labels::APP, labels::APP_LAUNCHER));
     Controller::new(instances, watcher::Config::default())
         .owns(pods, launchers)
+        .watches(Api::<IPAMClaim>::all(client), watcher::Config::default(), |claim| {
+            claims::instance_of(&claim)
+        })
         .run(reconcile, |_, error, _| controller::Action::requeue(error.retry_after()), context)
         .for_each(async |_| {})
         .await;
@@ -107,7 +113,13 @@ async fn act(
         Action::RemoveFinalizer => {
             *current = edit::finalizer(instances, current, finalizers::INSTANCE, false).await?;
         }
-        Action::CreatePod => create_pod(current, &pods, context, notes).await?,
+        Action::MakeClaim(claim) => {
+            claims::make(claim, context).await?;
+            let name = claim.name_any();
+            notes.push(Note::done(events::SUCCESSFUL_CREATE, format!("made IPAMClaim {name}")));
+        }
+        Action::HoldClaim(claim) => claims::hold(claim, context).await?,
+        Action::CreatePod { claims } => create_pod((current, claims), &pods, context, notes).await?,
         Action::DeletePod { name, uid } => {
             edit::delete(&pods, name, uid).await?;
             notes.push(Note::done(events::SUCCESSFUL_DELETE, format!("told pod {name} to end")));
@@ -120,12 +132,12 @@ async fn act(
 }
 
 async fn create_pod(
-    vmi: &VirtualMachineInstance,
+    (vmi, claims): (&VirtualMachineInstance, &pod::Claims),
     pods: &Api<Pod>,
     context: &Context,
     notes: &mut Vec<Note>,
 ) -> Result<(), Error> {
-    let pod = pod::render(vmi, &context.launcher);
+    let pod = pod::render(vmi, claims, &context.launcher);
     let name = pod.name_any();
     match pods.create(&PostParams::default(), &pod).await {
         Ok(_) => {
@@ -151,6 +163,7 @@ fn phase(vmi: &VirtualMachineInstance) -> Option<InstancePhase> {
 struct Surroundings {
     pods: Vec<Pod>,
     claims: BTreeMap<String, Option<PersistentVolumeClaim>>,
+    plugs: Vec<Plug>,
     node_lost: bool,
     migratable_bindings: Vec<String>,
 }
@@ -184,7 +197,12 @@ impl Surroundings {
             .filter(|(_, plugin)| plugin.migration.is_some())
             .map(|(name, _)| name)
             .collect();
-        Ok(Self { pods, claims: claims(vmi, context).await?, node_lost, migratable_bindings })
+        // Of what is given later, nothing is decided here.
+        let starts = matches!(phase(vmi), None | Some(InstancePhase::Pending | InstancePhase::Scheduling));
+        let starts = starts && vmi.metadata.deletion_timestamp.is_none();
+        let plugs = if starts { claims::plugs(vmi, context).await? } else { Vec::new() };
+        let claims = volume_claims(vmi, context).await?;
+        Ok(Self { pods, claims, plugs, node_lost, migratable_bindings })
     }
 
     fn situation<'a>(&'a self, vmi: &'a VirtualMachineInstance) -> Situation<'a> {
@@ -192,13 +210,14 @@ impl Surroundings {
             vmi,
             pods: &self.pods,
             claims: &self.claims,
+            plugs: &self.plugs,
             node_lost: self.node_lost,
             migratable_bindings: &self.migratable_bindings,
         }
     }
 }
 
-async fn claims(
+async fn volume_claims(
     vmi: &VirtualMachineInstance,
     context: &Context,
 ) -> Result<BTreeMap<String, Option<PersistentVolumeClaim>>, Error> {

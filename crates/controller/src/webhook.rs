@@ -3,6 +3,7 @@
 //! It owns the socket, the certificate and the registration with the API server; it must never judge an object itself. A certificate
 //! is made at every start from the installation's own authority, and renewed long before it ends; nobody has to put one anywhere.
 
+mod addresses;
 mod moves;
 mod registration;
 
@@ -103,7 +104,11 @@ impl Judge {
             return Ok(answer);
         }
         let moves = moves::review(&self.client, asked, mutating, &self.namespace, &self.store).await?;
-        Ok(moves.unwrap_or_else(|| admission::review(asked, mutating, &installation::rules(&self.store))))
+        if let Some(answer) = moves {
+            return Ok(answer);
+        }
+        let answer = admission::review(asked, mutating, &installation::rules(&self.store));
+        if mutating { Ok(answer) } else { addresses::review(&self.client, asked, answer).await }
     }
 }
 

@@ -29,7 +29,7 @@ use wire::{Accelerator, AcceleratorPolicy, Command, Event, Status};
 use crate::attachments::{Attachments, PodName};
 use crate::error::chain;
 use crate::place::Places;
-use crate::pods::{View, version};
+use crate::pods::{View, has_ended, version};
 use crate::proxy::{self, Proxy, Turned};
 use crate::road::{Road, Way};
 use crate::sysctls::{self, SysctlError};
@@ -184,6 +184,10 @@ impl Launcher {
     async fn act(&mut self, view: &View, decision: &Decision) -> Option<Duration> {
         let mut again = decision.again;
         let mut at_most = |pause: Duration| again = Some(again.map_or(pause, |sooner| sooner.min(pause)));
+        // Nobody in it asks for a vNIC any more, and its object may stay for long: every move leaves one.
+        if view.pod.as_deref().is_some_and(has_ended) {
+            self.proxy = None;
+        }
         if decision.attend
             && let Some(pause) = self.connect().await
         {

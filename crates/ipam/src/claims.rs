@@ -2,7 +2,8 @@
 //!
 //! The claim owns the addresses, as long as it exists; its status says which they are, so that every pod of it gets the same.
 //! `ownerPod` is the pod that uses them: the first, until it is gone or the controller moves it. A second pod gets the addresses
-//! and leaves `ownerPod` alone: it is the target of a move, and its port stays shut until the move is done.
+//! and leaves `ownerPod` alone: it is the target of a move. The interfaces of a machine's pods are mute ([`crate::standby`]) until their
+//! addresses are the guest's.
 
 use std::net::IpAddr;
 use std::time::SystemTime;
@@ -11,6 +12,7 @@ use addressing::decision::Choice;
 use api::godwit::{AddressOwner, ClaimReference, PodInterface};
 use api::ipam::{IPAMClaim, IPAMClaimStatus, OwnerPod};
 use api::multus::RequestedAddress;
+use api::names::finalizers::PERSISTENT_IPAM;
 use api::names::{annotations, conditions, reasons};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde_json::json;
@@ -31,6 +33,13 @@ pub(crate) struct Reference<'a> {
     pub(crate) pod: &'a PodInterface,
 }
 
+/// What a claim has.
+pub(crate) struct Given {
+    pub(crate) choices: Vec<Choice>,
+    /// A machine's: the addresses are for its guest, not for the pod.
+    pub(crate) for_guest: bool,
+}
+
 /// Gives a claim its addresses, and says so in its status.
 pub(crate) async fn allocate_for(
     wire: &mut Wire,
@@ -38,12 +47,14 @@ pub(crate) async fn allocate_for(
     reference: &Reference<'_>,
     entry: &mut Entry,
     template: &Record,
-) -> Result<Vec<Choice>, Error> {
+) -> Result<Given, Error> {
     for _ in 0..ATTEMPTS {
         let claim = read(wire, reference, config.name()).await?;
         let owner = owner(&claim, reference);
         let template = Record { owner: owner.0.clone(), ..template.clone() };
         let given = given(&claim);
+        let held = |finalizers: &Vec<String>| finalizers.iter().any(|held| held == PERSISTENT_IPAM);
+        let for_guest = claim.metadata.finalizers.as_ref().is_some_and(held);
         let mut wanted = given.clone();
         wanted.extend(asked_for(&claim, reference)?.into_iter().chain(giving.wanted.iter().copied()));
         let mut api = Allocations::of(wire, config.network());
@@ -64,7 +75,7 @@ pub(crate) async fn allocate_for(
             }
         };
         if settle(wire, claim, reference, &choices).await? {
-            return Ok(choices);
+            return Ok(Given { choices, for_guest });
         }
         // Another pod of the claim was given others at the same time, and said so first.
         let claim = read(wire, reference, config.name()).await?;

@@ -4,6 +4,7 @@
 //! in objects and file names.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use cni::{AttachmentRequest, Operation, RequestError};
 
@@ -16,6 +17,8 @@ pub struct Call {
     pub container: String,
     /// The interface in it; empty for operations that are about none.
     pub interface: String,
+    /// The network namespace that it is in, if the runtime says.
+    pub namespace: Option<PathBuf>,
     args: BTreeMap<String, String>,
 }
 
@@ -65,8 +68,13 @@ impl Call {
             given => return Err(EnvironmentError::Command { given: given.to_owned() }),
         };
         let args = variable("CNI_ARGS").unwrap_or_default();
-        let mut call =
-            Self { operation, container: String::new(), interface: String::new(), args: pairs(&args) };
+        let mut call = Self {
+            operation,
+            container: String::new(),
+            interface: String::new(),
+            namespace: variable("CNI_NETNS").filter(|path| path.starts_with('/')).map(PathBuf::from),
+            args: pairs(&args),
+        };
         if matches!(operation, Operation::Add | Operation::Del | Operation::Check) {
             call.container = get("CNI_CONTAINERID")?;
             call.interface = get("CNI_IFNAME")?;

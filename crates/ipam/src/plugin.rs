@@ -16,12 +16,12 @@ use serde_json::json;
 
 use crate::allocate::{Asked, allocate, exhausted};
 use crate::allocations::{Allocations, Held, holding, understood};
-use crate::claims::{Reference, allocate_for};
+use crate::claims::{Given, Reference, allocate_for};
 use crate::config::{Giving, files};
 use crate::journal::{Entry, Journal, Record, Whose};
 use crate::log::{Level, Log};
 use crate::wire::Wire;
-use crate::{Call, Config, Error, Owner, codes, release};
+use crate::{Call, Config, Error, Owner, codes, release, standby};
 
 /// The largest pool whose fullness STATUS looks at: it is asked often, and must cost little.
 const STATUS_COUNTS: u128 = 4096;
@@ -139,18 +139,21 @@ impl Plugin {
         let (pod, claim) = self.who(&mut wire).await?;
         let whose = Whose { pod_uid: &pod.uid, container: &pod.container_id, interface: &pod.interface };
         let mut entry = self.journal.open(&whose)?;
-        let given = match &claim {
-            Some(name) => {
-                let template = self.template(AddressOwner::default());
-                let reference = Reference { name, pod: &pod };
-                allocate_for(&mut wire, (&self.config, &giving), &reference, &mut entry, &template).await
-            }
-            None => self.add_for_pod(&mut wire, &giving, pod.clone(), &whose, &mut entry).await,
+        let given = if let Some(name) = &claim {
+            let template = self.template(AddressOwner::default());
+            let reference = Reference { name, pod: &pod };
+            allocate_for(&mut wire, (&self.config, &giving), &reference, &mut entry, &template).await
+        } else {
+            let given = self.add_for_pod(&mut wire, &giving, pod.clone(), &whose, &mut entry).await;
+            given.map(|choices| Given { choices, for_guest: false })
         };
         if given.is_err() && entry.record.as_ref().is_none_or(|record| record.addresses.is_empty()) {
             entry.remove()?;
         }
-        let choices = given?;
+        let Given { choices, for_guest } = given?;
+        if for_guest && let Err(cause) = standby::mute(&self.call).await {
+            self.log.tell(Level::Warning, format!("the pod may answer for its guest: {cause}"));
+        }
         self.log.tell(
             Level::Debug,
             format!("given: {:?}", choices.iter().map(ToString::to_string).collect::<Vec<_>>()),

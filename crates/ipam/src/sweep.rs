@@ -109,6 +109,30 @@ pub async fn sweep(client: &Client) -> Result<Swept, kube::Error> {
     Ok(swept)
 }
 
+/// Lets go of everything that a claim holds: it rests from now on. Names of what it was.
+pub async fn release_claim(client: &Client, uid: &str) -> Result<Vec<String>, kube::Error> {
+    let allocations: Api<AddressAllocation> = Api::all(client.clone());
+    let parameters = ListParams::default().labels(&format!("{ADDRESS_OWNER}={uid}"));
+    let found = match allocations.list(&parameters).await {
+        Ok(found) => found.items,
+        // Somebody else gives addresses here.
+        Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let holds = |allocation: &AddressAllocation| {
+        let owner = allocation.spec.owner.as_ref().and_then(|owner| owner.claim.as_ref());
+        owner.is_some_and(|claim| claim.uid == uid)
+    };
+    let mut released = Vec::new();
+    for allocation in found.into_iter().filter(holds) {
+        let name = allocation.metadata.name.clone().unwrap_or_default();
+        let address = allocation.spec.address.clone();
+        release(&allocations, &name, allocation, SystemTime::now()).await?;
+        released.push(address);
+    }
+    Ok(released)
+}
+
 async fn release(
     allocations: &Api<AddressAllocation>,
     name: &str,

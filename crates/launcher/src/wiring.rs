@@ -140,13 +140,17 @@ impl Wiring {
         // A node's bridge may send what comes from the pod back to it (hairpin mode): the guest's own broadcasts must not make it
         // seem to be out there.
         self.handle.set_learning(interface, false).await?;
-        self.handle.set_up(interface).await
+        self.handle.set_up(interface).await?;
+        // From here on nothing says the guest's addresses but the guest.
+        self.handle.unmute(interface).await.map(drop)
     }
 
     /// Takes the interface out of its bridge and makes it what it was. Goes on past errors and reports them all.
     pub async fn unplug(&self, wired: &Wired) -> Result<(), Error> {
         let (namespace, interface) = (self.handle.namespace(), wired.interface.as_str());
         let mut teardown = Teardown::new("giving back an interface");
+        // The guest may be elsewhere by now: nobody must hear its addresses from here.
+        teardown.step(self.handle.mute(interface).await);
         teardown.step(self.handle.set_no_master(interface).await);
         if let Some(mac) = wired.mac {
             teardown.step(self.handle.set_mac(interface, mac).await);

@@ -32,6 +32,7 @@ mod handle;
 mod icmpv6;
 mod link;
 mod mac;
+mod mute;
 mod namespace;
 mod neighbour;
 mod rate;

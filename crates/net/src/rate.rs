@@ -194,7 +194,7 @@ fn message(
 }
 
 /// Traffic control has signed indices.
-fn signed(index: u32) -> Result<i32, Error> {
+pub(crate) fn signed(index: u32) -> Result<i32, Error> {
     let invalid = |_| Error::Invalid {
         object: format!("a link with index {index}"),
         rule: "indices end at 2147483647",

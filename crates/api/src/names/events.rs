@@ -46,3 +46,5 @@ pub const SHUTTING_DOWN: &str = "ShuttingDown";
 pub const STOPPED: &str = "Stopped";
 /// A pod got an interface. The plugin's; the spelling is Multus'.
 pub const ADDED_INTERFACE: &str = "AddedInterface";
+/// Claim: its addresses are nobody's any more. Written by the controller.
+pub const ADDRESSES_RELEASED: &str = "AddressesReleased";

@@ -23,7 +23,7 @@ pub const PEERS_REACHED: &str = "PeersReached";
 pub const ROLLING_OUT: &str = "RollingOut";
 /// `MigrationNetworkReady`: the message names the nodes that lack it, and why.
 pub const NODES_NOT_READY: &str = "NodesNotReady";
-/// `MigrationNetworkReady`: its definition does not exist.
+/// `MigrationNetworkReady`, and `Synchronized` of an instance: a definition does not exist.
 pub const DEFINITION_NOT_FOUND: &str = "NetworkAttachmentDefinitionNotFound";
 
 /// Request for a certificate: approved, as it comes from a handler and names its node.
@@ -67,6 +67,16 @@ pub const NODE_UNRESPONSIVE: &str = "NodeUnresponsive";
 pub const FAILED_CREATE: &str = "FailedCreate";
 /// `Synchronized` of an instance: a claim is missing. Read by the controller: the VM's status says so.
 pub const CLAIM_NOT_FOUND: &str = "FailedPvcNotFound";
+/// `Synchronized` of an instance: the definition of one of its networks cannot be read.
+pub const DEFINITION_INVALID: &str = "NetworkAttachmentDefinitionInvalid";
+/// `Synchronized` of an instance: the claim of a vNIC's addresses is somebody else's.
+pub const IPAM_CLAIM_NOT_OWNED: &str = "IPAMClaimNotOwned";
+/// `Synchronized` of an instance: the claim of a vNIC's addresses is being deleted.
+pub const IPAM_CLAIM_DELETING: &str = "IPAMClaimDeleting";
+/// `Synchronized` of an instance: the claim of a vNIC's addresses is for another network.
+pub const IPAM_CLAIM_OF_ANOTHER_NETWORK: &str = "IPAMClaimOfAnotherNetwork";
+/// `Synchronized` of an instance: the addresses that its owner chose cannot be read.
+pub const ADDRESSES_INVALID: &str = "AddressesInvalid";
 /// `Synchronized` of an instance: an image cannot be pulled. Read by the controller: the VM's status says so.
 pub const ERR_IMAGE_PULL: &str = "ErrImagePull";
 /// `Synchronized` of an instance: an image could not be pulled; it is tried again. Read as above.

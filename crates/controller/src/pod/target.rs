@@ -6,18 +6,19 @@ use k8s_openapi::api::core::v1::{Pod, PodAffinityTerm};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::ResourceExt as _;
 
-use super::{Launcher, name_for, render};
+use super::{Claims, Launcher, name_for, render};
 
 /// Nodes, by the label that tells them apart.
 const EACH_NODE: &str = "kubernetes.io/hostname";
 
-/// The pod that an instance moves to.
+/// The pod that an instance moves to, with the claims of the one that it leaves.
 pub fn render_target(
     vmi: &VirtualMachineInstance,
     migration: &VirtualMachineInstanceMigration,
+    claims: &Claims,
     launcher: &Launcher,
 ) -> Pod {
-    let mut pod = render(vmi, launcher);
+    let mut pod = render(vmi, claims, launcher);
     pod.metadata.name = Some(target_name(vmi, migration));
     pod.labels_mut().insert(labels::MIGRATION_JOB_UID.into(), migration.uid().unwrap_or_default());
     pod.annotations_mut().insert(annotations::MIGRATION_JOB_NAME.into(), migration.name_any());

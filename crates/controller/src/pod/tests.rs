@@ -21,13 +21,27 @@ fn vmi(name: &str, spec: &serde_json::Value) -> VirtualMachineInstance {
 fn matches_snapshot(name: &str, vmi: &VirtualMachineInstance) {
     let path: PathBuf =
         [env!("CARGO_MANIFEST_DIR"), "src", "pod", "tests", &format!("{name}.yaml")].iter().collect();
-    let pod = render(vmi, &Launcher { image: "godwit/launcher:1".into() });
+    let pod = render(vmi, &Claims::new(), &Launcher { image: "godwit/launcher:1".into() });
     let text = serde_saphyr::to_string(&serde_json::to_value(pod).unwrap()).unwrap();
     if std::env::var_os("UPDATE").is_some() {
         std::fs::write(&path, &text).unwrap();
     }
     let recorded = std::fs::read_to_string(&path).expect("a recorded pod; UPDATE=1 makes it");
     assert_eq!(text, recorded, "{name}: run with UPDATE=1 if this is meant");
+}
+
+#[test]
+fn a_claim_is_referred_to_for_people_and_for_plugins() {
+    let spec = json!({
+        "domain": { "devices": { "interfaces": [{ "name": "blue", "bridge": {} }, { "name": "red", "bridge": {} }] } },
+        "networks": [{ "name": "blue", "multus": { "networkName": "x" } }, { "name": "red", "multus": { "networkName": "x" } }],
+    });
+    let claims = Claims::from([(api::names::interfaces::of_network("red"), "finch.red".to_owned())]);
+    let pod = render(&vmi("finch", &spec), &claims, &Launcher { image: "i".into() });
+    assert_eq!(claims_of(&pod), claims, "what was written is read");
+    let listed = api::multus::parse_networks(&pod.annotations()[annotations::NETWORKS]).unwrap();
+    assert_eq!(listed[0].ipam_claim_reference, None, "two vNICs on one network are two");
+    assert_eq!(listed[1].cni_args["ipam-claim-reference"], "finch.red");
 }
 
 #[test]
@@ -83,7 +97,7 @@ fn a_network_can_take_the_place_of_the_pod_network() {
         "domain": { "devices": { "interfaces": [{ "name": "blue", "bridge": {} }] }, "memory": { "guest": "64Mi" } },
         "networks": [{ "name": "blue", "multus": { "networkName": "blue", "default": true } }],
     });
-    let annotations = own_annotations(&vmi("finch", &spec));
+    let annotations = own_annotations(&vmi("finch", &spec), &Claims::new());
     assert_eq!(annotations[annotations::DEFAULT_NETWORK], "bank/blue");
     assert!(!annotations.contains_key(annotations::NETWORKS));
 }
@@ -93,7 +107,7 @@ fn dedicated_cpus_are_whole_and_limited() {
     let spec = json!({ "domain": {
         "devices": {}, "memory": { "guest": "64Mi" }, "cpu": { "cores": 2, "dedicatedCpuPlacement": true },
     }});
-    let pod = render(&vmi("finch", &spec), &Launcher { image: "i".into() });
+    let pod = render(&vmi("finch", &spec), &Claims::new(), &Launcher { image: "i".into() });
     let resources = pod.spec.unwrap().containers.remove(0).resources.unwrap();
     assert_eq!(resources.requests, resources.limits);
     assert_eq!(resources.limits.unwrap()["cpu"].0, "2");
@@ -103,8 +117,11 @@ fn dedicated_cpus_are_whole_and_limited() {
 fn names_stay_names() {
     let long = "a".repeat(250);
     for name in ["finch", "a.b.c", long.as_str()] {
-        let pod =
-            render(&vmi(name, &json!({ "domain": { "devices": {} } })), &Launcher { image: "i".into() });
+        let pod = render(
+            &vmi(name, &json!({ "domain": { "devices": {} } })),
+            &Claims::new(),
+            &Launcher { image: "i".into() },
+        );
         let pod_name = pod.name_any();
         assert!(
             pod_name.len() <= 253 && pod_name.starts_with("virt-launcher-a") || name == "finch",
@@ -134,7 +151,8 @@ fn a_target_is_the_same_pod_elsewhere_and_says_what_it_is_for() {
     }))
     .unwrap();
     let launcher = Launcher { image: "i".into() };
-    let (own, target) = (render(&vmi, &launcher), render_target(&vmi, &migration, &launcher));
+    let (own, target) =
+        (render(&vmi, &Claims::new(), &launcher), render_target(&vmi, &migration, &Claims::new(), &launcher));
     assert_ne!(own.name_any(), target.name_any());
     assert_eq!(target.name_any(), target_name(&vmi, &migration));
     assert_eq!(target.labels()[labels::MIGRATION_JOB_UID], migration.uid().unwrap());

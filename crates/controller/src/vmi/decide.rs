@@ -16,10 +16,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use api::condition::{self, Condition, ConditionEntry as _, ConditionStatus};
+use api::ipam::IPAMClaim;
 use api::kubevirt::{
     InstancePhase, InstancePhaseTransition, VirtualMachineInstance, VirtualMachineInstanceStatus,
 };
-use api::names::{conditions, finalizers, reasons};
+use api::names::{conditions, finalizers, interfaces, reasons};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -27,6 +28,8 @@ use kube::ResourceExt as _;
 use migration::Role;
 
 use super::status;
+use crate::claims::wanted::{Plug, Standing};
+use crate::pod::Claims;
 
 /// How long the handler has to say how a guest ended whose pod is gone.
 pub const HANDLER_GRACE: Duration = Duration::from_mins(1);
@@ -43,6 +46,8 @@ pub struct Situation<'a> {
     pub pods: &'a [Pod],
     /// The claims that it names; none: there is no such claim.
     pub claims: &'a BTreeMap<String, Option<PersistentVolumeClaim>>,
+    /// Its secondary networks, as long as it has not started.
+    pub plugs: &'a [Plug],
     /// Its node is gone, or does not answer.
     pub node_lost: bool,
     /// Binding plugins whose vNICs can move.
@@ -59,11 +64,17 @@ pub struct Decision {
 }
 
 /// One thing to do. Doing it twice is doing it once.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     AddFinalizer,
     RemoveFinalizer,
-    CreatePod,
+    /// Makes the claim of a vNIC's addresses.
+    MakeClaim(Box<IPAMClaim>),
+    /// Holds one that is there.
+    HoldClaim(Box<IPAMClaim>),
+    CreatePod {
+        claims: Claims,
+    },
     /// Ends this very pod, with the time that its guest has.
     DeletePod {
         name: String,
@@ -119,9 +130,32 @@ fn begin(situation: &Situation<'_>, decision: &mut Decision, now: Timestamp) {
         decision.again = Some(CLAIM_PAUSE);
         return;
     }
-    decision.actions.push(Action::CreatePod);
+    let Some(claims) = claim_addresses(situation, decision, now) else { return };
+    decision.actions.push(Action::CreatePod { claims });
     status::in_sync(&mut decision.status);
     enter(&mut decision.status, InstancePhase::Scheduling, now);
+}
+
+/// The claims of the vNICs, which are to be there before the pod that refers to them; none: one of them cannot be had.
+fn claim_addresses(situation: &Situation<'_>, decision: &mut Decision, now: Timestamp) -> Option<Claims> {
+    for plug in situation.plugs {
+        if let Standing::Refused { reason, message } = &plug.standing {
+            status::out_of_sync(&mut decision.status, reason, message, now);
+            decision.again = Some(CLAIM_PAUSE);
+            return None;
+        }
+    }
+    let mut claims = Claims::new();
+    for plug in situation.plugs {
+        match &plug.standing {
+            Standing::Missing(claim) => decision.actions.push(Action::MakeClaim(claim.clone())),
+            Standing::Loose(claim) => decision.actions.push(Action::HoldClaim(claim.clone())),
+            Standing::Ready(_) | Standing::Unclaimed | Standing::Refused { .. } => {}
+        }
+        let claim = plug.claim().map(|claim| (interfaces::of_network(&plug.network), claim.name_any()));
+        claims.extend(claim);
+    }
+    Some(claims)
 }
 
 /// Scheduling: the pod waits for a node and for its container.
@@ -133,15 +167,16 @@ fn schedule(situation: &Situation<'_>, decision: &mut Decision, now: Timestamp) 
         return;
     };
     let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
-    match (node, pod_phase(pod)) {
-        (Some(node), "Running") => {
-            decision.actions.push(Action::SetNodeLabel { node: node.clone() });
-            decision.status.node_name = Some(node);
-            decision.status.launcher_container_image_version = status::launcher_image(pod);
-            status::in_sync(&mut decision.status);
-            enter(&mut decision.status, InstancePhase::Scheduled, now);
-        }
-        _ => status::why_waiting(pod, &mut decision.status, now),
+    if let (Some(node), "Running") = (node, pod_phase(pod)) {
+        decision.actions.push(Action::SetNodeLabel { node: node.clone() });
+        decision.status.node_name = Some(node);
+        decision.status.launcher_container_image_version = status::launcher_image(pod);
+        status::in_sync(&mut decision.status);
+        return enter(&mut decision.status, InstancePhase::Scheduled, now);
+    }
+    status::why_waiting(pod, &mut decision.status, now);
+    if let Some((reason, message)) = situation.plugs.iter().find_map(Plug::why_none) {
+        status::out_of_sync(&mut decision.status, reason, message, now);
     }
 }
 

@@ -78,7 +78,8 @@ async fn create_target(
     notes: &mut Vec<Note>,
 ) -> Result<(), Error> {
     let Some(vmi) = &around.vmi else { return Ok(()) };
-    let target = pod::render_target(vmi, migration, &context.launcher);
+    let claims = around.active().map(pod::claims_of).unwrap_or_default();
+    let target = pod::render_target(vmi, migration, &claims, &context.launcher);
     match pods.create(&PostParams::default(), &target).await {
         Ok(made) => {
             let text = format!(

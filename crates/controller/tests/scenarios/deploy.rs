@@ -17,8 +17,11 @@ use crate::support::{Cluster, INSTALLATION, NAMESPACE, QUICK, options};
 const MANIFEST: &str = include_str!("../../../../deploy/virt-controller.yaml");
 
 /// The other files that `kubectl apply -f deploy/` applies.
-const OTHERS: [&str; 2] =
-    [include_str!("../../../../deploy/virt-handler.yaml"), include_str!("../../../../deploy/kubevirt.yaml")];
+const OTHERS: [&str; 3] = [
+    include_str!("../../../../deploy/virt-handler.yaml"),
+    include_str!("../../../../deploy/kubevirt.yaml"),
+    include_str!("../../../../deploy/godwit-cni.yaml"),
+];
 
 fn documents() -> Vec<Value> {
     serde_saphyr::from_multiple(MANIFEST).unwrap()
@@ -114,6 +117,7 @@ async fn observed(used: &Used, operator: bool) -> Cluster {
     if operator {
         install(&cluster).await;
     }
+    crate::claims::leave_an_address(&cluster).await;
     let record = used.clone();
     let service = cluster
         .server
@@ -134,6 +138,8 @@ async fn rights_used() -> Used {
     let cluster = observed(&used, false).await;
     Box::pin(crate::setting::whole_life(&cluster)).await;
     Box::pin(moves(&cluster)).await;
+    cluster.define_network().await;
+    Box::pin(crate::claims::life_of_a_claim(&cluster)).await;
     cluster.kill();
     used
 }

@@ -5,6 +5,7 @@
 
 mod admission;
 mod certificates;
+mod claims;
 mod deletion;
 mod deploy;
 mod election;

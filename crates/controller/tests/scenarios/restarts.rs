@@ -204,3 +204,30 @@ async fn a_move_ends_in_the_same_state_whichever_write_the_controller_is_killed_
     }
     assert!(kills >= 12, "a move has more writes than {kills}, and each is a place to be killed at");
 }
+
+#[tokio::test]
+async fn a_claim_is_one_and_is_let_go_of_whichever_write_the_controller_is_killed_after() {
+    let cluster = Cluster::new().await;
+    cluster.define_network().await;
+    let mut kills = 0;
+    loop {
+        let cut = Arc::new(Notify::new());
+        let name = format!("wren{kills}");
+        let lived = crate::claims::short_life(&cluster, &name);
+        let was_cut = Cell::new(false);
+        let killed = async {
+            cut.notified().await;
+            was_cut.set(true);
+            cluster.restart();
+            std::future::pending::<()>().await;
+        };
+        cluster.kill();
+        cluster.start_with(cut_after(&cluster, kills, &cut), options("controller-1"));
+        tokio::select! { () = lived => {}, () = killed => {} }
+        if !was_cut.get() {
+            break;
+        }
+        kills += 1;
+    }
+    assert!(kills >= 12, "a machine has more writes than {kills}, and each is a place to be killed at");
+}

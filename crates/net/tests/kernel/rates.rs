@@ -1,14 +1,39 @@
 //! Rate limits as `tc` sees them. That they hold is for those to measure who depend on it.
 
-use net::{Error, RateLimit, Shaper};
+use net::{Announcement, Error, RateLimit, Shaper};
 use serde_json::Value;
 
-use crate::fixture::{Fixture, ask, run};
+use crate::fixture::{Fixture, ask, mac, run};
 
 /// The root discipline.
 fn root(handle: &net::Handle) -> Value {
     let seen = ask(handle.namespace(), "tc -j qdisc show dev eth0");
     seen.as_array().unwrap().iter().find(|qdisc| qdisc["root"] == true).cloned().unwrap_or(Value::Null)
+}
+
+#[tokio::test]
+async fn a_mute_link_hears_and_lets_nothing_out() {
+    let fixture = Fixture::new();
+    let (a, b) = fixture.pair().await;
+    assert!(!a.unmute("eth0").await.unwrap(), "it was not mute");
+    a.mute("eth0").await.unwrap();
+    a.mute("eth0").await.unwrap();
+    let (sent, heard) =
+        (b.counters("eth0").await.unwrap().rx_packets, a.counters("eth0").await.unwrap().rx_packets);
+    // By hand, and as the kernel's own answer to a question.
+    let own = Announcement { address: "192.0.2.1".parse().unwrap(), mac: mac("02:00:00:00:00:01") };
+    // Whether the sender is told that it was dropped is the kernel's business.
+    let _ = a.announce("eth0", own).await;
+    let asked = b.namespace().run(|| std::net::UdpSocket::bind("192.0.2.2:0").unwrap()).unwrap();
+    asked.send_to(b"who has it?", "192.0.2.1:9").unwrap();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    while a.counters("eth0").await.unwrap().rx_packets == heard {
+        assert!(std::time::Instant::now() < deadline, "the question does not arrive");
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(b.counters("eth0").await.unwrap().rx_packets, sent, "nothing comes out");
+    assert!(a.unmute("eth0").await.unwrap());
+    crate::fixture::datagram(b.namespace(), a.namespace(), "192.0.2.1", 8);
 }
 
 #[tokio::test]

@@ -44,7 +44,14 @@ fn pod(phase: &str, node: Option<&str>, deleting: bool) -> Pod {
 
 fn decide_at(vmi: &VirtualMachineInstance, pods: &[Pod], node_lost: bool, now: i64) -> Decision {
     let claims = BTreeMap::new();
-    decide(&Situation { vmi, pods, claims: &claims, node_lost, migratable_bindings: &[] }, at(now))
+    decide(
+        &Situation { vmi, pods, claims: &claims, plugs: &[], node_lost, migratable_bindings: &[] },
+        at(now),
+    )
+}
+
+fn create_pod() -> Action {
+    Action::CreatePod { claims: Claims::new() }
 }
 
 fn delete_pod() -> Action {
@@ -59,8 +66,8 @@ fn every_phase_with_every_pod() {
     use InstancePhase::{Failed, Running, Scheduled, Scheduling, Succeeded};
     let label = || Action::SetNodeLabel { node: "node01".into() };
     let rows: [Row; 21] = [
-        (None, vec![], false, Scheduling, vec![Action::CreatePod]),
-        (Some("Pending"), vec![], false, Scheduling, vec![Action::CreatePod]),
+        (None, vec![], false, Scheduling, vec![create_pod()]),
+        (Some("Pending"), vec![], false, Scheduling, vec![create_pod()]),
         (Some("Pending"), vec![pod("Pending", None, false)], false, Scheduling, vec![]),
         (Some("Pending"), vec![pod("Running", Some("node01"), false)], false, Scheduled, vec![label()]),
         (Some("Scheduling"), vec![pod("Pending", None, false)], false, Scheduling, vec![]),
@@ -144,7 +151,7 @@ fn a_deleted_instance_waits_for_its_pods_and_nothing_else() {
 #[test]
 fn the_finalizer_comes_before_the_pod() {
     let new = vmi(None, |object| object["metadata"]["finalizers"] = json!([]));
-    assert_eq!(decide_at(&new, &[], false, NOW).actions, [Action::AddFinalizer, Action::CreatePod]);
+    assert_eq!(decide_at(&new, &[], false, NOW).actions, [Action::AddFinalizer, create_pod()]);
 }
 
 #[test]
@@ -196,6 +203,7 @@ fn what_cannot_move_says_why() {
             vmi: &vmi,
             pods: &[],
             claims: &claims,
+            plugs: &[],
             node_lost: false,
             migratable_bindings: &migratable,
         };
@@ -232,7 +240,7 @@ proptest! {
     fn deciding_again_on_what_was_decided_changes_nothing(vmi in any_vmi(), pod in proptest::option::of(any_pod()), lost: bool) {
         let pods: Vec<Pod> = pod.into_iter().collect();
         let first = decide_at(&vmi, &pods, lost, NOW);
-        prop_assume!(!first.actions.contains(&Action::CreatePod));
+        prop_assume!(!first.actions.contains(&create_pod()));
         let mut next = vmi;
         next.status = Some(first.status.clone());
         let second = decide_at(&next, &pods, lost, NOW);
@@ -256,7 +264,7 @@ proptest! {
     fn a_pod_is_made_only_when_there_is_none(vmi in any_vmi(), pod in proptest::option::of(any_pod()), lost: bool) {
         let pods: Vec<Pod> = pod.into_iter().collect();
         let decision = decide_at(&vmi, &pods, lost, NOW);
-        if decision.actions.contains(&Action::CreatePod) {
+        if decision.actions.contains(&create_pod()) {
             prop_assert!(pods.is_empty() && vmi.metadata.deletion_timestamp.is_none());
         }
     }

@@ -1,0 +1,250 @@
+//! A machine's address is the machine's: whatever becomes of its pods, its node's handler, or where it runs. Told by the guest itself,
+//! by the instance, and by the claim; and a neighbour outside never hears of it from anybody but the guest.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::installation::Installation;
+
+/// A layer-2 network through both nodes; its addresses are given by our plugin.
+const LAB: &str = "
+clusters: [{ name: lab, nodes: 2 }]
+networks:
+  - { name: management, nic: eth0 }
+  - { name: secondary, nic: eth1, bridge: br-guests }
+";
+const NODES: [&str; 2] = ["node-1", "node-2"];
+const DEFINITION: &str = r#"
+apiVersion: k8s.cni.cncf.io/v1
+kind: NetworkAttachmentDefinition
+metadata: { name: guests }
+spec:
+  config: '{"cniVersion":"1.0.0","name":"guests","type":"bridge","bridge":"br-guests",
+    "ipam":{"type":"godwit-ipam","range":"192.0.2.0/24","range_start":"192.0.2.50","range_end":"192.0.2.99"}}'
+"#;
+const MOVES: usize = 10;
+/// By then everything that a handler makes once is made.
+const WARM: usize = 3;
+/// For one step of a machine that is emulated.
+const PATIENCE: Duration = Duration::from_mins(3);
+
+/// A machine on that network; `asks` are annotations of its template.
+fn machine(name: &str, memory: &str, asks: &Value) -> String {
+    format!(
+        "
+apiVersion: kubevirt.io/v1
+kind: VirtualMachine
+metadata: {{ name: {name} }}
+spec:
+  runStrategy: Always
+  template:
+    metadata: {{ annotations: {asks} }}
+    spec:
+      terminationGracePeriodSeconds: 5
+      domain:
+        cpu: {{ cores: 1, model: qemu64 }}
+        memory: {{ guest: {memory} }}
+        firmware:
+          kernelBoot:
+            kernelArgs: console=ttyS0 quiet no_timer_check
+            container: {{ image: 'godwit/guest:1', kernelPath: /vmlinuz, initrdPath: /initrd }}
+        devices:
+          interfaces: [{{ name: lan, bridge: {{}} }}]
+      networks: [{{ name: lan, multus: {{ networkName: guests }} }}]
+"
+    )
+}
+
+fn chosen(address: &str) -> Value {
+    json!({ "network.kubevirt.io/addresses": json!({ "lan": [address] }).to_string() })
+}
+
+/// What a handler holds: its memory in KiB and its open files.
+type Holds = (u64, u64);
+
+/// What can be seen of machines in the lab.
+struct Seen<'a>(&'a Installation);
+
+impl Seen<'_> {
+    fn json(&self, arguments: &[&str]) -> Value {
+        let shown = self.0.kubectl(&[&["get", "-o", "json"], arguments].concat());
+        serde_json::from_slice(&shown.stdout).unwrap_or_default()
+    }
+
+    /// The address that instance, claim and guest agree on, once the guest answers there.
+    fn address(&self, name: &str) -> String {
+        let lab = self.0;
+        let address = lab.until("the instance has an address", PATIENCE, || lab.address(name));
+        lab.until_it_is("the guest answers", PATIENCE, || lab.echo("fabric", &address, "hello"));
+        let claim = self.json(&["ipamclaim", &format!("{name}.lan")]);
+        assert_eq!(claim["status"]["ips"], json!([format!("{address}/24")]), "{claim:#}");
+        let report = r#"{"report":{}}"#;
+        let told = lab.until("the guest reports", PATIENCE, || lab.control("fabric", &address, report));
+        let nics = told["report"]["nics"].to_string();
+        assert!(nics.contains(&format!("\"{address}/24\"")), "the guest itself: {nics}");
+        address
+    }
+
+    /// Waits until the claim is used by the one launcher pod that is left, on this node.
+    fn one_launcher_on(&self, node: &str) {
+        let launcher = self.0.until("one launcher is left, and has the claim", PATIENCE, || {
+            let pods = self.json(&["pods", "-l", "vm.kubevirt.io/name=traveller"]);
+            let ended =
+                |pod: &&Value| matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+            let mut living = pods["items"].as_array()?.iter().filter(|pod| !ended(pod));
+            let (only, none) = (living.next()?, living.next());
+            let user = &self.json(&["ipamclaim", "traveller.lan"])["status"]["ownerPod"]["name"];
+            (none.is_none() && *user == only["metadata"]["name"]).then(|| only["spec"]["nodeName"].clone())
+        });
+        assert_eq!(launcher, node);
+    }
+
+    fn moves(&self, name: &str) {
+        let request = json!({
+            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigration",
+            "metadata": { "name": name }, "spec": { "vmiName": "traveller" },
+        });
+        self.0.apply(&request.to_string());
+        let ended = self.0.until("the move is over", PATIENCE, || {
+            let migration = self.json(&["vmim", name]);
+            let over = matches!(migration["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+            over.then_some(migration)
+        });
+        assert_eq!(ended["status"]["phase"], "Succeeded", "{ended:#}\n{}", self.0.describe());
+    }
+
+    /// Memory and open files of both handlers.
+    fn handlers(&self) -> BTreeMap<&'static str, Holds> {
+        let look = |node: &str| -> Holds {
+            let uid = self.0.pod_uid("kubevirt", "kubevirt.io=virt-handler", node);
+            let script = format!(
+                "for p in $(ip netns pids {uid}); do grep -q virt-handler /proc/$p/cmdline || continue; \
+                 sed -n 's/^VmRSS:[^0-9]*\\([0-9]*\\).*/\\1/p' /proc/$p/status; ls /proc/$p/fd | wc -l; done"
+            );
+            let shown = self.0.shell(node, &script);
+            let mut numbers = shown.split_whitespace().map(|number| number.parse::<u64>().unwrap());
+            let holds = (numbers.next().unwrap(), numbers.next().unwrap());
+            assert_eq!(numbers.next(), None, "one handler a node: {shown}");
+            holds
+        };
+        NODES.into_iter().map(|node| (node, look(node))).collect()
+    }
+
+    fn sets(&self, name: &str, strategy: &str) {
+        let spec = json!({ "spec": { "runStrategy": strategy } }).to_string();
+        self.0.kubectl_ok(&["patch", "vm", name, "--type=merge", "-p", &spec]);
+    }
+
+    fn goes(&self, name: &str) {
+        self.0.kubectl_ok(&["delete", "vm", name, "--timeout=120s"]);
+        self.0.until_it_is("its claim is gone", PATIENCE, || {
+            self.json(&["ipamclaim", &format!("{name}.lan")]).is_null()
+        });
+    }
+}
+
+#[test]
+fn an_address_is_the_machines_through_restarts_moves_and_crashes() {
+    let lab = Installation::new(LAB);
+    let seen = Seen(&lab);
+    lab.shell("fabric", "ip address add 192.0.2.1/24 dev secondary");
+    lab.apply(DEFINITION);
+    lab.apply(&machine("traveller", "160Mi", &json!({})));
+    let address = seen.address("traveller");
+
+    seen.sets("traveller", "Halted");
+    lab.until_it_is("the instance is gone", PATIENCE, || lab.status_of("traveller").is_null());
+    let claim = seen.json(&["ipamclaim", "traveller.lan"]);
+    assert_eq!(claim["status"]["ips"], json!([format!("{address}/24")]), "held while it is stopped");
+    seen.sets("traveller", "Always");
+    assert_eq!(seen.address("traveller"), address, "after a restart");
+
+    keeps_it_in_moves(&seen, &address);
+    keeps_it_when_a_handler_dies(&seen, &address);
+    is_had_by_one_machine_at_a_time(&seen);
+
+    seen.goes("traveller");
+    let allocations = seen.json(&["addressallocations"]);
+    let held =
+        allocations["items"].as_array().unwrap().iter().find(|item| item["spec"]["address"] == *address);
+    let spec = &held.expect("it rests")["spec"];
+    assert!(spec["owner"].is_null() && spec["releasedAt"].is_string(), "{spec:#}");
+}
+
+/// Ten times there and back, under a guest that writes to its memory, with a neighbour that talks to it all the while.
+fn keeps_it_in_moves(seen: &Seen<'_>, address: &str) {
+    let lab = seen.0;
+    let mac = lab.show("traveller", ".status.interfaces[0].mac");
+    let dirty = r#"{"dirty":{"mib_per_s":8,"working_set_mib":24}}"#;
+    lab.until("the guest works", PATIENCE, || lab.control("fabric", address, dirty));
+    let counter = lab.counter("fabric", address);
+    let log = lab.directory().join("neighbours");
+    lab.shell("fabric", &format!("(ip monitor neigh dev secondary >{} 2>&1 </dev/null &)", log.display()));
+    let heard = || std::fs::read_to_string(&log).unwrap();
+    lab.until_it_is("the neighbour listens", PATIENCE, || {
+        lab.shell("fabric", "ip neigh flush dev secondary");
+        lab.echo("fabric", address, "who are you?") && heard().contains(&mac)
+    });
+    let mut warm = BTreeMap::new();
+    for number in 1..=MOVES {
+        let from = lab.node_of("traveller");
+        seen.moves(&format!("move-{number}"));
+        let to = lab.node_of("traveller");
+        assert_ne!(from, to);
+        seen.one_launcher_on(&to);
+        assert_eq!(seen.address("traveller"), address, "after move {number}");
+        counter.goes_on(lab);
+        println!("move {number}: {from} to {to}, {:?}", seen.handlers());
+        if number == WARM {
+            warm = seen.handlers();
+        }
+    }
+    println!("longest silence: {:?}", counter.longest_silence());
+    drop(counter);
+    for (node, (memory, files)) in &warm {
+        lab.until_it_is("its files are closed", PATIENCE, || seen.handlers()[node].1 <= *files);
+        let now = seen.handlers()[node].0;
+        assert!(now * 10 <= memory * 11, "the handler of {node} had {memory} KiB, and now has {now}");
+    }
+    let heard = heard();
+    let of_guest = heard.lines().filter(|line| line.starts_with(&format!("{address} ")));
+    let others: Vec<_> = of_guest.filter(|line| line.contains("lladdr") && !line.contains(&mac)).collect();
+    assert!(others.is_empty(), "somebody else answered for {address} of {mac}: {others:#?}");
+}
+
+fn keeps_it_when_a_handler_dies(seen: &Seen<'_>, address: &str) {
+    let lab = seen.0;
+    let node = lab.node_of("traveller");
+    let handler = lab.pod_uid("kubevirt", "kubevirt.io=virt-handler", &node);
+    lab.shell(&node, &format!("kill -9 $(ip netns pids {handler})"));
+    assert!(lab.echo("fabric", address, "no handler"));
+    lab.until_it_is("the handler is back", PATIENCE, || {
+        lab.pod_uid("kubevirt", "kubevirt.io=virt-handler", &node) != handler
+            || lab.shell(&node, &format!("ip netns pids {handler} | wc -l")).trim() != "0"
+    });
+    lab.rolled_out();
+    assert_eq!(seen.address("traveller"), address, "after the handler's death");
+}
+
+fn is_had_by_one_machine_at_a_time(seen: &Seen<'_>) {
+    let lab = seen.0;
+    let stray = lab.directory().join("stray.yaml");
+    std::fs::write(&stray, machine("stray", "96Mi", &chosen("10.9.9.9"))).unwrap();
+    let refused = lab.kubectl(&["apply", "-f", stray.to_str().unwrap()]);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && said.contains("10.9.9.9 is outside of"), "{said}");
+    lab.apply_file("examples/vm-with-address.yaml");
+    assert_eq!(seen.address("vm-with-address"), "192.0.2.77", "as it was asked for");
+    lab.apply(&machine("rival", "96Mi", &chosen("192.0.2.77")));
+    let why = lab.until("the rival is told why it waits", PATIENCE, || {
+        let status = lab.status_of("rival");
+        let told = status["conditions"].as_array()?.iter().find(|told| told["type"] == "Synchronized")?;
+        (told["reason"] == "IPAddressConflict").then(|| told["message"].as_str().unwrap().to_owned())
+    });
+    assert_eq!(why, "192.0.2.77 is taken by claim default/vm-with-address.lan");
+    seen.goes("rival");
+    assert_eq!(seen.address("vm-with-address"), "192.0.2.77", "it was never in doubt");
+    seen.goes("vm-with-address");
+}
