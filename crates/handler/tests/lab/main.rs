@@ -15,6 +15,7 @@ mod intruders;
 mod life;
 mod moves;
 mod road;
+mod setting;
 mod vnics;
 
 use std::time::Duration;

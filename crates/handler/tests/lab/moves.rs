@@ -30,7 +30,7 @@ const GENERATIONS: &str = "jsonpath={.metadata.generation} {.status.observedGene
 /// From the request to its end, on a machine that emulates guests.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-fn traveller() -> String {
+pub fn traveller() -> String {
     format!(
         "
 apiVersion: kubevirt.io/v1
@@ -52,7 +52,7 @@ spec:
     )
 }
 
-fn request(name: &str) -> String {
+pub fn request(name: &str) -> String {
     format!(
         "
 apiVersion: kubevirt.io/v1
@@ -67,35 +67,44 @@ impl Installation {
     /// A lab with a guest that has its address.
     fn with_traveller() -> Self {
         let lab = Self::new(LAB);
-        let directory = lab.directory();
-        lab.shell(
+        lab.welcome_traveller("secondary", &traveller());
+        lab.until_the_traveller_answers();
+        lab
+    }
+
+    /// Has the guest start, and sees to it that it will have its address on this network of the lab, whose bridge is `br-guests`.
+    pub fn welcome_traveller(&self, network: &str, traveller: &str) {
+        let directory = self.directory();
+        self.shell(
             "fabric",
             &format!(
-                "ip address add 192.0.2.1/24 dev secondary && dnsmasq --conf-file=/dev/null --port=0 --interface=secondary \
+                "ip address add 192.0.2.1/24 dev {network} && dnsmasq --conf-file=/dev/null --port=0 --interface={network} \
                  --bind-interfaces --except-interface=lo --dhcp-range=192.0.2.50,192.0.2.99 --dhcp-host={MAC},{ADDRESS} \
                  --dhcp-leasefile={0}/leases --pid-file={0}/dnsmasq.pid",
                 directory.display()
             ),
         );
-        lab.apply(DEFINITION);
-        lab.apply(&traveller());
-        lab.until_it_is("the guest answers", Duration::from_mins(1), || lab.echo("fabric", ADDRESS, "hello"));
-        lab
+        self.apply(DEFINITION);
+        self.apply(traveller);
+    }
+
+    pub fn until_the_traveller_answers(&self) {
+        self.until_it_is("the guest answers", PATIENCE, || self.echo("fabric", ADDRESS, "hello"));
     }
 
     /// Asks the guest's control service.
-    fn ask(&self, request: &Value) -> Value {
+    pub fn ask(&self, request: &Value) -> Value {
         let asked =
             self.shell("fabric", &format!("echo '{request}' | timeout 20 socat -t15 - TCP:{ADDRESS}:7002"));
         serde_json::from_str(asked.lines().next().unwrap_or_default()).unwrap()
     }
 
-    fn migration(&self, name: &str) -> Value {
+    pub fn migration(&self, name: &str) -> Value {
         serde_json::from_str(&self.kubectl_ok(&["get", "vmim", name, "-o", "json"])).unwrap()
     }
 
     /// Waits for the end of a move.
-    fn ended(&self, name: &str) -> Value {
+    pub fn ended(&self, name: &str) -> Value {
         let over = || {
             let migration = self.migration(name);
             matches!(migration["status"]["phase"].as_str(), Some("Succeeded" | "Failed")).then_some(migration)
@@ -104,7 +113,7 @@ impl Installation {
     }
 
     /// Launcher pods that have not ended, with their nodes.
-    fn launchers(&self) -> Vec<(String, String)> {
+    pub fn launchers(&self) -> Vec<(String, String)> {
         let all = self.kubectl_ok(&["get", "pods", "-l", "kubevirt.io=virt-launcher", "-o", "json"]);
         let all: Value = serde_json::from_str(&all).unwrap();
         let of = |pod: &Value, path: &str| {
@@ -117,13 +126,13 @@ impl Installation {
 }
 
 /// A peer outside, that reads the guest's counter without a pause.
-struct Listener {
+pub struct Listener {
     process: Child,
     heard: Arc<Mutex<Vec<(Instant, u64)>>>,
 }
 
 impl Listener {
-    fn start(lab: &Installation) -> Self {
+    pub fn start(lab: &Installation) -> Self {
         let script = format!("exec socat -u TCP:{ADDRESS}:7001 -");
         let mut command = lab.command(&["lab", "shell", "fabric", "--", "/bin/sh", "-c", &script]);
         let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
@@ -138,12 +147,12 @@ impl Listener {
         Self { process, heard }
     }
 
-    fn count(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.heard.lock().unwrap().len()
     }
 
     /// The longest silence; there must be no gap in what was heard.
-    fn silence(&self) -> Duration {
+    pub fn silence(&self) -> Duration {
         let heard = self.heard.lock().unwrap();
         for pair in heard.windows(2) {
             assert_eq!(pair[1].1, pair[0].1 + 1, "a line is missing");
@@ -274,7 +283,7 @@ fn a_move_that_is_cut_off_or_given_up_leaves_the_guest_alone_and_the_next_one_su
 
 impl Installation {
     /// Changes how machines move in this cluster.
-    fn configure(&self, migrations: &Value) {
+    pub fn configure(&self, migrations: &Value) {
         let patch = json!({ "spec": { "configuration": { "migrations": migrations } } });
         self.kubectl_ok(&[
             "-n",
@@ -290,7 +299,7 @@ impl Installation {
     }
 
     /// Nothing moves while a handler is missing, or a change is on its way to them.
-    fn until_it_is_whole(&self) {
+    pub fn until_it_is_whole(&self) {
         let whole = || {
             let seen = self.in_installation(&["get", "kv", "kubevirt", "-o", GENERATIONS]);
             self.condition("Available").1 == "All components are ready."
@@ -300,7 +309,7 @@ impl Installation {
     }
 
     /// Waits until guest memory is on its way.
-    fn under_way(&self, name: &str) {
+    pub fn under_way(&self, name: &str) {
         self.until("guest memory is on its way", PATIENCE, || {
             let migration = self.migration(name);
             let moves =
