@@ -23,7 +23,7 @@ const NAME: &str = "vm-migration-network";
 const FIRST: [u8; 3] = [198, 51, 100];
 const SECOND: [u8; 3] = [203, 0, 113];
 /// So much of the guest's 512 MiB is not empty.
-const FILLED_MIB: u64 = 384;
+const FILLED_MIB: u64 = 192;
 /// How long handlers may take to be replaced, one after the other, and to find each other.
 const ROLLED: Duration = Duration::from_mins(3);
 const SHOWN: Duration = Duration::from_mins(1);
