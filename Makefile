@@ -35,7 +35,8 @@ test-kubernetes: ## the same tests on the real kube-apiserver (built on first us
 bench: build ## the embedded API server beside the real one; addresses from many plugins at once
 	@tools/setup kubernetes
 	GODWIT_BIN=$(target)/release/godwit $(CARGO) run --release --locked -p bench-apiserver
-	$(CARGO) run --release --locked -p bench-ipam -- --check
+	@tools/setup whereabouts
+	eval "$$(tools/setup --print-env)" && $(CARGO) run --release --locked -p bench-ipam -- --check
 
 record: ## write the recorded answers anew, from the real server
 	@tools/setup kubernetes
