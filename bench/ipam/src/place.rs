@@ -66,6 +66,11 @@ impl Place {
         self.path().join("kubeconfig")
     }
 
+    /// The file of settings without which whereabouts does nothing.
+    pub fn their_configuration(&self) -> PathBuf {
+        self.path().join("whereabouts.conf")
+    }
+
     /// Waits for the server, and has it serve addresses.
     async fn prepare(&self) -> Result<()> {
         let deadline = Instant::now() + START_LIMIT;
@@ -89,6 +94,8 @@ impl Place {
             }
         }
         if self.theirs.is_some() {
+            let settings = json!({ "kubernetes": { "kubeconfig": self.kubeconfig() } });
+            std::fs::write(self.their_configuration(), settings.to_string())?;
             for kind in ["IPPool", "OverlappingRangeIPReservation"] {
                 definitions.create(&PostParams::default(), &definition_of(kind)?).await?;
             }

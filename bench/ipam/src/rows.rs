@@ -141,7 +141,7 @@ impl Row {
             .env("CNI_PATH", "/opt/cni/bin")
             .env(
                 "CNI_ARGS",
-                format!("K8S_POD_NAMESPACE=bench;K8S_POD_NAME=pod-{number};K8S_POD_UID=uid-{number}"),
+                format!("IgnoreUnknown=1;K8S_POD_NAMESPACE=bench;K8S_POD_NAME=pod-{number};K8S_POD_UID=uid-{number}"),
             )
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -162,6 +162,6 @@ impl Row {
 fn theirs(place: &Place) -> Value {
     json!({
         "cniVersion": "1.0.0", "name": "bench", "type": "macvlan",
-        "ipam": { "type": "whereabouts", "range": "10.0.0.0/16", "kubernetes": { "kubeconfig": place.kubeconfig() } },
+        "ipam": { "type": "whereabouts", "range": "10.0.0.0/16", "configuration_path": place.their_configuration() },
     })
 }
