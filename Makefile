@@ -35,7 +35,8 @@ test-kubernetes: ## the same tests on the real kube-apiserver (built on first us
 bench: build ## every benchmark, each beside what it is measured against (about 30 min on a quiet machine)
 	@tools/setup kubernetes
 	GODWIT_BIN=$(target)/release/godwit $(CARGO) run --release --locked -p bench-apiserver
-	$(CARGO) run --release --locked -p bench-ipam -- --check
+	@tools/setup whereabouts
+	eval "$$(tools/setup --print-env)" && $(CARGO) run --release --locked -p bench-ipam -- --check
 	$(CARGO) run --release --locked -p bench-tunnel -- --check
 	eval "$$(tools/setup --print-env)" && $(CARGO) run --release --locked -p bench-migrate -- --check
 

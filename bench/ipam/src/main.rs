@@ -1,7 +1,8 @@
 //! How long a pod waits for its address: the plugin's process from its start to its end, one and many at once.
 //!
 //! Everything is what it is in a cluster: a process for every call, TLS, an API server that answers after the disk has it.
-//! Each worker is a node with a journal of its own. This file is the order of things.
+//! Each worker is a node with a journal of its own. Beside it, where it is there, the plugin whereabouts is asked the same, of the
+//! same API server. This file is the order of things.
 
 mod place;
 mod report;
@@ -23,7 +24,8 @@ const TARGET_ROW: &str = "add 50";
 
 /// Measure the plugin that gives addresses
 ///
-/// The row "version" is the process alone: what it costs to start it, and nothing else.
+/// The row "version" is the process alone: what it costs to start it, and nothing else. Rows "theirs" are whereabouts: fewer calls, as
+/// each of its processes waits until it is elected.
 #[derive(Parser)]
 struct Options {
     /// Fail unless the 99th percentile with 50 at once is below 100 ms
@@ -41,6 +43,9 @@ struct Options {
     /// The plugin [default: the godwit-cni next to this program]
     #[arg(long, env = "GODWIT_CNI_BIN", value_name = "FILE")]
     plugin: Option<PathBuf>,
+    /// The plugin to compare with; without it, its rows are left out
+    #[arg(long, env = "GODWIT_WHEREABOUTS", value_name = "FILE")]
+    whereabouts: Option<PathBuf>,
     /// Where the API server and the nodes keep their data while they run: on a disk [default: the directory of this program]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
@@ -68,9 +73,13 @@ fn run(options: &Options) -> Result<bool> {
         Ok(path.canonicalize()?)
     };
     let (godwit, plugin) = (program(&options.godwit, "godwit")?, program(&options.plugin, "godwit-cni")?);
-    let place = Place::new(options.dir.as_deref().unwrap_or(&beside), &godwit, &plugin)?;
+    let theirs = options.whereabouts.as_deref().filter(|theirs| theirs.exists());
+    if theirs.is_none() {
+        eprintln!("whereabouts is not measured: it is not there; tools/setup whereabouts makes it");
+    }
+    let place = Place::new(options.dir.as_deref().unwrap_or(&beside), &godwit, &plugin, theirs)?;
     let mut report = Report::new(&place)?;
-    for row in &ROWS {
+    for row in ROWS.iter().filter(|row| theirs.is_some() || !row.is_theirs()) {
         let calls = if options.quick { row.calls.div_ceil(10) } else { row.calls };
         let measured = row.measure(&place, calls).with_context(|| format!("row {:?}", row.name))?;
         report.add(row, measured);

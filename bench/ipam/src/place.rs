@@ -14,6 +14,7 @@ use kube::api::{ListParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
 
 const START_LIMIT: Duration = Duration::from_secs(30);
 
@@ -22,10 +23,12 @@ pub struct Place {
     server: Child,
     janitor: Child,
     pub plugin: PathBuf,
+    /// The plugin to compare with.
+    pub theirs: Option<PathBuf>,
 }
 
 impl Place {
-    pub fn new(parent: &Path, godwit: &Path, plugin: &Path) -> Result<Self> {
+    pub fn new(parent: &Path, godwit: &Path, plugin: &Path, theirs: Option<&Path>) -> Result<Self> {
         let directory = tempfile::Builder::new().prefix("bench-ipam-").tempdir_in(parent)?;
         let janitor = Command::new("setsid")
             .args(["sh", "-c", r#"cat; sleep 1; rm -rf -- "$0" 2>/dev/null"#])
@@ -49,7 +52,7 @@ impl Place {
             .stderr(log)
             .spawn()
             .context("starting setpriv")?;
-        let place = Self { directory, server, janitor, plugin: path };
+        let place = Self { directory, server, janitor, plugin: path, theirs: theirs.map(Path::to_owned) };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(place.prepare()).context("preparing the API server")?;
         Ok(place)
@@ -61,6 +64,11 @@ impl Place {
 
     pub fn kubeconfig(&self) -> PathBuf {
         self.path().join("kubeconfig")
+    }
+
+    /// The file of settings without which whereabouts does nothing.
+    pub fn their_configuration(&self) -> PathBuf {
+        self.path().join("whereabouts.conf")
     }
 
     /// Waits for the server, and has it serve addresses.
@@ -85,6 +93,13 @@ impl Place {
                 definitions.create(&PostParams::default(), &definition).await?;
             }
         }
+        if self.theirs.is_some() {
+            let settings = json!({ "kubernetes": { "kubeconfig": self.kubeconfig() } });
+            std::fs::write(self.their_configuration(), settings.to_string())?;
+            for kind in ["IPPool", "OverlappingRangeIPReservation"] {
+                definitions.create(&PostParams::default(), &definition_of(kind)?).await?;
+            }
+        }
         let addresses: Api<AddressAllocation> = Api::all(client);
         while addresses.list(&ListParams::default()).await.is_err() {
             ensure!(Instant::now() < deadline, "addresses are not served after {START_LIMIT:?}");
@@ -92,6 +107,20 @@ impl Place {
         }
         Ok(())
     }
+}
+
+/// What whereabouts keeps its addresses in: of its fields it takes care itself.
+fn definition_of(kind: &str) -> Result<CustomResourceDefinition> {
+    let (group, singular) = ("whereabouts.cni.cncf.io", kind.to_lowercase());
+    let plural = format!("{singular}s");
+    let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+    Ok(serde_json::from_value(json!({
+        "metadata": { "name": format!("{plural}.{group}") },
+        "spec": {
+            "group": group, "scope": "Namespaced", "names": { "kind": kind, "plural": plural, "singular": singular },
+            "versions": [{ "name": "v1alpha1", "served": true, "storage": true, "schema": { "openAPIV3Schema": schema } }],
+        },
+    }))?)
 }
 
 impl Drop for Place {

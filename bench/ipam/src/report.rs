@@ -28,6 +28,7 @@ struct Line {
     row: &'static str,
     at_once: usize,
     calls: usize,
+    failed: usize,
     per_second: f64,
     p50_ms: f64,
     p99_ms: f64,
@@ -57,13 +58,14 @@ impl Report {
             row: row.name,
             at_once: row.at_once,
             calls,
+            failed: measured.failed,
             per_second: count / measured.elapsed.as_secs_f64(),
             p50_ms: percentile(&sorted, 50),
             p99_ms: percentile(&sorted, 99),
             max_ms: percentile(&sorted, 100),
         };
         eprintln!(
-            "{:<8} {:>6.0}/s  p50 {:.1} ms  p99 {:.1} ms",
+            "{:<9} {:>6.1}/s  p50 {:.1} ms  p99 {:.1} ms",
             line.row, line.per_second, line.p50_ms, line.p99_ms
         );
         self.lines.push(line);
@@ -81,13 +83,13 @@ impl Report {
         // Writing to a string cannot fail.
         let _ = writeln!(
             text,
-            "{:<8} {:>8} {:>6} {:>11} {:>8} {:>8} {:>8}",
-            "row", "at once", "calls", "per second", "p50, ms", "p99, ms", "max, ms"
+            "{:<9} {:>8} {:>8} {:>6} {:>11} {:>8} {:>8} {:>8}",
+            "row", "at once", "answered", "failed", "per second", "p50, ms", "p99, ms", "max, ms"
         );
-        for Line { row, at_once, calls, per_second, p50_ms, p99_ms, max_ms } in &self.lines {
+        for Line { row, at_once, calls, failed, per_second, p50_ms, p99_ms, max_ms } in &self.lines {
             let _ = writeln!(
                 text,
-                "{row:<8} {at_once:>8} {calls:>6} {per_second:>11.0} {p50_ms:>8.1} {p99_ms:>8.1} {max_ms:>8.1}"
+                "{row:<9} {at_once:>8} {calls:>8} {failed:>6} {per_second:>11.1} {p50_ms:>8.1} {p99_ms:>8.1} {max_ms:>8.1}"
             );
         }
         text

@@ -29,6 +29,7 @@ use super::definition;
 use super::phase::Phase;
 use crate::admission::Cause;
 use crate::admission::setting::{Cluster, MigrationNetwork, read, rules};
+use crate::installation::is_behind;
 use crate::pod;
 
 /// When to look again at what no watch tells of: cluster networks, nodes, migrations.
@@ -273,9 +274,7 @@ fn arrived(situation: &Situation<'_>, name: &str) -> (usize, usize) {
 fn unproved(installation: &KubeVirt, on_network: bool) -> Option<String> {
     let name = installation.name_any();
     let status = installation.status.clone().unwrap_or_default();
-    if let (Some(seen), Some(generation)) = (status.observed_generation, installation.metadata.generation)
-        && seen < generation
-    {
+    if is_behind(installation) {
         return Some(format!("KubeVirt {name} has not acted on its configuration yet"));
     }
     let say = |type_: &str| {

@@ -85,9 +85,10 @@ impl Phase {
                 reasons::ROLLING_OUT,
                 format!("RollingOut {done}/{of}: virt-handler is being moved, node by node."),
             ),
-            Self::Verifying(why) => {
-                (reasons::VERIFYING, format!("Waits until the network is proved: {why}."))
-            }
+            Self::Verifying(why) => (
+                reasons::VERIFYING,
+                format!("Waits until the network is proved: {}.", why.trim_end_matches('.')),
+            ),
             Self::Ready(what) => (reasons::SETTING_READY, what.clone()),
             Self::Failed { reason, why } => (*reason, format!("{why}. It is tried again.")),
         };

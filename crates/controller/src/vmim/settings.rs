@@ -64,18 +64,62 @@ pub(super) fn rolling_out(context: &Context) -> Option<Wait> {
         .map(|message| Wait { reason: reasons::INSTALLATION_NOT_READY, message })
 }
 
-/// Why migrations must wait for the installation; none: it is ready, or nobody says whether it is.
+/// Why migrations must wait for the installation; none: it is ready.
 pub(crate) fn unready(installation: &KubeVirt) -> Option<String> {
-    let status = installation.status.as_ref()?;
-    let available = condition::find(&status.conditions, conditions::AVAILABLE)?;
-    (!status.all_components_ready()).then(|| {
-        format!(
-            "the installation {}/{} is being changed ({}: {}); VMs move again when its condition Available has the reason {}",
-            installation.namespace().unwrap_or_default(),
-            installation.name_any(),
-            available.reason(),
-            available.message(),
-            reasons::ALL_COMPONENTS_READY,
-        )
-    })
+    let status = installation.status.clone().unwrap_or_default();
+    let behind = installation::is_behind(installation);
+    if status.all_components_ready() && !behind {
+        return None;
+    }
+    let why = match condition::find(&status.conditions, conditions::AVAILABLE) {
+        _ if behind => "its configuration has not reached virt-handler yet".to_owned(),
+        Some(available) => format!("{}: {}", available.reason(), available.message()),
+        None => "nobody has said yet that virt-handler is ready".to_owned(),
+    };
+    Some(format!(
+        "the installation {}/{} is being changed ({why}); VMs move again when its condition Available has the reason {}",
+        installation.namespace().unwrap_or_default(),
+        installation.name_any(),
+        reasons::ALL_COMPONENTS_READY,
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that cannot go on stops")]
+
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn nothing_moves_until_what_was_asked_for_is_there() {
+        for (seen, available, says) in [
+            (3, Some(("True", "AllComponentsReady")), None),
+            (
+                2,
+                Some(("True", "AllComponentsReady")),
+                Some("its configuration has not reached virt-handler yet"),
+            ),
+            (3, Some(("True", "UpdateInProgress")), Some("UpdateInProgress: 1 of 3")),
+            (3, Some(("False", "DeploymentFailed")), Some("DeploymentFailed: 1 of 3")),
+            (3, None, Some("nobody has said yet that virt-handler is ready")),
+        ] {
+            let conditions: Vec<_> = available
+                .iter()
+                .map(|(status, reason)| {
+                    json!({ "type": "Available", "status": status, "reason": reason, "message": "1 of 3" })
+                })
+                .collect();
+            let installation: KubeVirt = serde_json::from_value(json!({
+                "apiVersion": "kubevirt.io/v1", "kind": "KubeVirt",
+                "metadata": { "name": "kubevirt", "namespace": "kubevirt", "generation": 3 }, "spec": {},
+                "status": { "observedGeneration": seen, "conditions": conditions },
+            }))
+            .unwrap();
+            let why = unready(&installation);
+            assert_eq!(why.is_some(), says.is_some(), "{why:?}");
+            assert!(why.unwrap_or_default().contains(says.unwrap_or_default()), "{says:?}");
+        }
+    }
 }

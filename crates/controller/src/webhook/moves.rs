@@ -30,14 +30,14 @@ pub(super) async fn review(
     match (asked["kind"]["kind"].as_str(), mutating) {
         (Some("VirtualMachineInstanceMigration"), true) => Ok(Some(migration::fill_in(asked, namespace))),
         (Some("VirtualMachineInstanceMigration"), false) => {
-            new_migration(client, asked, store).await.map(Some)
+            new_migration(client, asked, namespace).await.map(Some)
         }
         (Some("Eviction"), false) => evict(client, asked, store).await.map(Some),
         _ => Ok(None),
     }
 }
 
-async fn new_migration(client: &Client, asked: &Value, store: &Store<KubeVirt>) -> Result<Answer, Error> {
+async fn new_migration(client: &Client, asked: &Value, installed_in: &str) -> Result<Answer, Error> {
     let object = asked["object"].clone();
     // The schema says what is wrong with what cannot be read.
     let Ok(new) = serde_json::from_value::<VirtualMachineInstanceMigration>(object) else {
@@ -51,9 +51,9 @@ async fn new_migration(client: &Client, asked: &Value, store: &Store<KubeVirt>) 
         .await
         .map_err(Error::api("listing the migrations beside", describe(&new)))?
         .items;
-    let installation = installation::current(store);
+    let installation = installation::now(client, installed_in).await?;
     let around =
-        migration::Around { vmi: vmi.as_ref(), others: &others, installation: installation.as_deref() };
+        migration::Around { vmi: vmi.as_ref(), others: &others, installation: installation.as_ref() };
     let causes = migration::validate(&new.spec, namespace, around);
     Ok(if causes.is_empty() { Answer::Allow } else { Answer::Refuse(causes) })
 }

@@ -169,7 +169,7 @@ impl Cluster {
 
 /// What an administrator does.
 impl Cluster {
-    /// Makes the installation, or changes it: with this configuration.
+    /// Makes the installation, or changes it: with this configuration, which is in effect at once.
     pub async fn configure(&self, configuration: Value) {
         let installation: KubeVirt = object(json!({
             "apiVersion": "kubevirt.io/v1", "kind": "KubeVirt", "metadata": { "name": "kubevirt" },
@@ -178,12 +178,16 @@ impl Cluster {
         let installations: Api<KubeVirt> = Api::namespaced(self.client.clone(), INSTALLATION);
         let applied = PatchParams::apply("administrator").force();
         installations.patch("kubevirt", &applied, &Patch::Apply(&installation)).await.unwrap();
+        self.installation_says("True", "AllComponentsReady").await;
     }
 
+    /// The operator's part: it has seen the configuration as it is, and says this of it.
     pub async fn installation_says(&self, available: &str, reason: &str) {
         let installations: Api<KubeVirt> = Api::namespaced(self.client.clone(), INSTALLATION);
+        let seen = installations.get("kubevirt").await.unwrap().metadata.generation;
         let conditions = json!([{ "type": "Available", "status": available, "reason": reason }]);
-        let said = Patch::Merge(json!({ "status": { "conditions": conditions } }));
+        let said =
+            Patch::Merge(json!({ "status": { "observedGeneration": seen, "conditions": conditions } }));
         installations.patch_status("kubevirt", &PatchParams::default(), &said).await.unwrap();
     }
 

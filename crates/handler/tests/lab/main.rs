@@ -17,6 +17,7 @@ mod intruders;
 mod life;
 mod moves;
 mod road;
+mod setting;
 mod vnics;
 
 use std::time::Duration;

@@ -30,7 +30,7 @@ const GENERATIONS: &str = "jsonpath={.metadata.generation} {.status.observedGene
 /// From the request to its end, on a machine that emulates guests.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-fn traveller() -> String {
+pub fn traveller() -> String {
     format!(
         "
 apiVersion: kubevirt.io/v1
@@ -72,20 +72,29 @@ impl Installation {
     /// The same with other networks besides that of guests.
     pub fn with_traveller_in(config: &str) -> Self {
         let lab = Self::new(config);
-        let directory = lab.directory();
-        lab.shell(
+        lab.welcome_traveller("secondary", &traveller());
+        lab.until_the_traveller_answers();
+        lab
+    }
+
+    /// Has the guest start, and sees to it that it will have its address on this network of the lab, whose bridge is `br-guests`.
+    pub fn welcome_traveller(&self, network: &str, traveller: &str) {
+        let directory = self.directory();
+        self.shell(
             "fabric",
             &format!(
-                "ip address add 192.0.2.1/24 dev secondary && dnsmasq --conf-file=/dev/null --port=0 --interface=secondary \
+                "ip address add 192.0.2.1/24 dev {network} && dnsmasq --conf-file=/dev/null --port=0 --interface={network} \
                  --bind-interfaces --except-interface=lo --dhcp-range=192.0.2.50,192.0.2.99 --dhcp-host={MAC},{ADDRESS} \
                  --dhcp-leasefile={0}/leases --pid-file={0}/dnsmasq.pid",
                 directory.display()
             ),
         );
-        lab.apply(DEFINITION);
-        lab.apply(&traveller());
-        lab.until_it_is("the guest answers", Duration::from_mins(1), || lab.echo("fabric", ADDRESS, "hello"));
-        lab
+        self.apply(DEFINITION);
+        self.apply(traveller);
+    }
+
+    pub fn until_the_traveller_answers(&self) {
+        self.until_it_is("the guest answers", PATIENCE, || self.echo("fabric", ADDRESS, "hello"));
     }
 
     /// Asks the guest's control service.
@@ -143,7 +152,7 @@ impl Listener {
         Self { process, heard }
     }
 
-    fn count(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.heard.lock().unwrap().len()
     }
 
@@ -305,7 +314,7 @@ impl Installation {
     }
 
     /// Waits until guest memory is on its way.
-    fn under_way(&self, name: &str) {
+    pub fn under_way(&self, name: &str) {
         self.until("guest memory is on its way", PATIENCE, || {
             let migration = self.migration(name);
             let moves =

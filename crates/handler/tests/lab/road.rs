@@ -46,33 +46,33 @@ impl Installation {
     }
 
     /// Runs in the network namespace of a node's handler.
-    fn in_handler(&self, node: &str, command: &str) -> String {
+    pub fn in_handler(&self, node: &str, command: &str) -> String {
         let uid = self.pod_uid("kubevirt", "kubevirt.io=virt-handler", node);
         self.shell(node, &format!("ip netns exec {uid} {command}"))
     }
 
     /// Addresses and interfaces on which a node's handler listens for guest memory.
-    fn listeners(&self, node: &str) -> Vec<String> {
+    pub fn listeners(&self, node: &str) -> Vec<String> {
         let sockets = self.in_handler(node, "ss -Hltn 'sport = :9186'");
         sockets.lines().filter_map(|line| line.split_whitespace().nth(3)).map(str::to_owned).collect()
     }
 
     /// The address of an interface of a node's handler.
-    fn address_of(&self, node: &str, interface: &str) -> IpAddr {
+    pub fn address_of(&self, node: &str, interface: &str) -> IpAddr {
         let shown = self.in_handler(node, &format!("ip -br -4 address show {interface}"));
         let address = shown.split_whitespace().nth(2).unwrap_or_else(|| panic!("{node}: {shown}"));
         address.split('/').next().unwrap().parse().unwrap()
     }
 
     /// Every handler listens on the address of this interface, by this interface, and nowhere else.
-    fn listens_only_on(&self, interface: &str) {
+    pub fn listens_only_on(&self, interface: &str) {
         for node in NODES {
             let expected = format!("{}%{interface}:9186", self.address_of(node, interface));
             assert_eq!(self.listeners(node), [expected], "{node}");
         }
     }
 
-    fn handlers(&self) -> String {
+    pub fn handlers(&self) -> String {
         let path = "jsonpath={.items[*].metadata.uid}";
         self.in_installation(&["get", "pods", "-l", "kubevirt.io=virt-handler", "-o", path])
     }
