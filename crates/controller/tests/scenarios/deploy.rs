@@ -17,8 +17,11 @@ use crate::support::{Cluster, INSTALLATION, NAMESPACE, QUICK, options};
 const MANIFEST: &str = include_str!("../../../../deploy/virt-controller.yaml");
 
 /// The other files that `kubectl apply -f deploy/` applies.
-const OTHERS: [&str; 2] =
-    [include_str!("../../../../deploy/virt-handler.yaml"), include_str!("../../../../deploy/kubevirt.yaml")];
+const OTHERS: [&str; 3] = [
+    include_str!("../../../../deploy/kubevirt-migrations.yaml"),
+    include_str!("../../../../deploy/virt-handler.yaml"),
+    include_str!("../../../../deploy/kubevirt.yaml"),
+];
 
 fn documents() -> Vec<Value> {
     serde_saphyr::from_multiple(MANIFEST).unwrap()
@@ -26,7 +29,7 @@ fn documents() -> Vec<Value> {
 
 fn documents_of_all() -> Vec<Value> {
     let others = OTHERS.iter().flat_map(|file| serde_saphyr::from_multiple::<Value>(file).unwrap());
-    documents().into_iter().chain(others).collect()
+    others.chain(documents()).collect()
 }
 
 #[tokio::test]
@@ -187,5 +190,5 @@ async fn the_controller_has_every_right_that_it_uses_and_none_that_it_does_not()
             // Asked by the API server itself, when the answer to a request is written.
             || resource == "signers"
     };
-    Granted::by(&documents(), INSTALLATION).are_exactly(&used, unseen);
+    Granted::by(&documents()).are_exactly(&used, unseen);
 }

@@ -33,6 +33,32 @@ fn member(node: &str) -> Member {
     Member::new("alaska", "virt-handler", node).unwrap()
 }
 
+/// An installation that says this of migrations, an authority, and one who signs.
+pub async fn install(client: &Client, migrations: Value) -> Authority {
+    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let crd = KubeVirt::crd();
+    crds.create(&PostParams::default(), &crd).await.unwrap();
+    let name = crd.name_any();
+    let established = await_condition(crds, &name, conditions::is_crd_established());
+    timeout(LONG, established).await.unwrap().unwrap();
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    for name in ["kubevirt", "kubevirt-migrations"] {
+        let namespace = serde_json::from_value(json!({ "metadata": { "name": name } })).unwrap();
+        namespaces.create(&PostParams::default(), &namespace).await.unwrap();
+    }
+    let installations: Api<KubeVirt> = Api::namespaced(client.clone(), "kubevirt");
+    let spec = json!({ "configuration": { "migrations": migrations } });
+    let installation = KubeVirt::new("kubevirt", serde_json::from_value(spec).unwrap());
+    installations.create(&PostParams::default(), &installation).await.unwrap();
+    let authority = Authority::generate("authority", Duration::from_hours(1)).unwrap();
+    let bundle =
+        json!({ "metadata": { "name": "kubevirt-ca" }, "data": { "ca-bundle": authority.certificate() } });
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "kubevirt");
+    maps.create(&PostParams::default(), &serde_json::from_value(bundle).unwrap()).await.unwrap();
+    tokio::spawn(sign(client.clone(), Authority::from_pem(authority.to_pem().clone(), "test").unwrap()));
+    authority
+}
+
 /// A node whose handler's pod is this test: `migration0` leads to another node, which is a namespace.
 struct Site {
     client: Client,
@@ -43,24 +69,7 @@ struct Site {
 impl Site {
     async fn new(node: &Node) -> Self {
         let client = node.client.clone();
-        let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
-        let crd = KubeVirt::crd();
-        crds.create(&PostParams::default(), &crd).await.unwrap();
-        let name = crd.name_any();
-        let established = await_condition(crds, &name, conditions::is_crd_established());
-        timeout(LONG, established).await.unwrap().unwrap();
-        let namespaces: Api<Namespace> = Api::all(client.clone());
-        let namespace = serde_json::from_value(json!({ "metadata": { "name": "kubevirt" } })).unwrap();
-        namespaces.create(&PostParams::default(), &namespace).await.unwrap();
-        let installations: Api<KubeVirt> = Api::namespaced(client.clone(), "kubevirt");
-        let spec = json!({ "configuration": { "migrations": { "network": "fast" } } });
-        let installation = KubeVirt::new("kubevirt", serde_json::from_value(spec).unwrap());
-        installations.create(&PostParams::default(), &installation).await.unwrap();
-        let authority = Authority::generate("authority", Duration::from_hours(1)).unwrap();
-        let bundle = json!({ "metadata": { "name": "kubevirt-ca" }, "data": { "ca-bundle": authority.certificate() } });
-        let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "kubevirt");
-        maps.create(&PostParams::default(), &serde_json::from_value(bundle).unwrap()).await.unwrap();
-
+        let authority = install(&client, json!({ "network": "fast" })).await;
         run("ip", &["netns", "add", "peer"]);
         run(
             "ip",
@@ -79,7 +88,6 @@ impl Site {
         };
         let (road, work) = Road::new(client.clone(), NODE, options);
         tokio::spawn(work.run());
-        tokio::spawn(sign(client.clone(), Authority::from_pem(authority.to_pem().clone(), "test").unwrap()));
         Self { client, authority, road }
     }
 
