@@ -17,7 +17,8 @@ use crate::support::{Cluster, INSTALLATION, NAMESPACE, QUICK, options};
 const MANIFEST: &str = include_str!("../../../../deploy/virt-controller.yaml");
 
 /// The other files that `kubectl apply -f deploy/` applies.
-const OTHERS: [&str; 3] = [
+const OTHERS: [&str; 4] = [
+    include_str!("../../../../deploy/kubevirt-metrics.yaml"),
     include_str!("../../../../deploy/kubevirt-migrations.yaml"),
     include_str!("../../../../deploy/virt-handler.yaml"),
     include_str!("../../../../deploy/kubevirt.yaml"),

@@ -117,7 +117,7 @@ impl Cluster {
         let configurations: Api<k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration> =
             Api::all(self.client.clone());
         eventually("the webhooks' registration", async || {
-            configurations.get_opt(api::names::objects::VALIDATING_WEBHOOKS).await.unwrap()
+            configurations.get_opt(objects::VALIDATING_WEBHOOKS).await.unwrap()
         })
         .await;
     }
@@ -360,6 +360,7 @@ pub fn options(identity: &str) -> Options {
         identity: identity.into(),
         election: None,
         webhook: None,
+        metrics: None,
         operator: false,
     }
 }

@@ -46,7 +46,7 @@ impl Installation {
     }
 
     /// Runs in the network namespace of a node's handler.
-    fn in_handler(&self, node: &str, command: &str) -> String {
+    pub fn in_handler(&self, node: &str, command: &str) -> String {
         let uid = self.pod_uid("kubevirt", "kubevirt.io=virt-handler", node);
         self.shell(node, &format!("ip netns exec {uid} {command}"))
     }
