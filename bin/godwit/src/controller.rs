@@ -1,6 +1,6 @@
 //! `godwit virt-controller`: from machines to instances to launcher pods, and the admission of both.
 
-use std::net::{Ipv6Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener};
 
 use anyhow::Context as _;
 use api::names::{objects, ports};
@@ -22,6 +22,9 @@ pub struct Arguments {
     /// Image of launcher pods
     #[arg(long, env = "LAUNCHER_IMAGE", value_name = "IMAGE")]
     launcher_image: String,
+    /// Address of the controller's pod: its numbers are shown there
+    #[arg(long, env = "POD_IP", value_name = "ADDRESS")]
+    pod_ip: Option<IpAddr>,
 }
 
 pub fn run(arguments: Arguments) -> anyhow::Result<()> {
@@ -41,6 +44,7 @@ async fn serve(arguments: Arguments) -> anyhow::Result<()> {
         identity: arguments.identity,
         election: Some(Timing::default()),
         webhook: Some(Webhook { listener, service: objects::CONTROLLER.to_owned(), port: 443 }),
+        metrics: arguments.pod_ip.map(|address| SocketAddr::new(address, ports::METRICS)),
         operator: true,
     };
     let client = kube::Client::try_default().await.context("finding the API server")?;

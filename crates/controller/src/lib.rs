@@ -31,12 +31,14 @@ pub mod pod;
 mod report;
 pub mod setting;
 pub mod signer;
+mod tally;
 mod trust;
 pub mod vm;
 pub mod vmi;
 mod vmim;
 mod webhook;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use api::kubevirt::KubeVirt;
@@ -49,6 +51,7 @@ pub use pod::Launcher;
 pub use webhook::Webhook;
 
 use report::Report;
+use tally::Tally;
 
 /// How a controller is set up.
 pub struct Options {
@@ -62,6 +65,8 @@ pub struct Options {
     pub election: Option<Timing>,
     /// None: nothing is admitted here.
     pub webhook: Option<Webhook>,
+    /// Where its numbers are shown; none: nowhere.
+    pub metrics: Option<SocketAddr>,
     /// Whether virt-handler is made from the `KubeVirt` object, and its status told; if not, somebody else does both.
     pub operator: bool,
 }
@@ -74,6 +79,7 @@ pub(crate) struct Context {
     launcher: Launcher,
     report: Report,
     installation: Store<KubeVirt>,
+    tally: Tally,
 }
 
 impl Context {
@@ -84,7 +90,7 @@ impl Context {
 
 /// Runs a controller until `stop` resolves, or until something fails that trying again cannot mend.
 pub async fn run(client: Client, options: Options, stop: impl Future<Output = ()>) -> Result<(), Error> {
-    let Options { namespace, launcher, identity, election, webhook, operator } = options;
+    let Options { namespace, launcher, identity, election, webhook, metrics, operator } = options;
     let (store, following) = installation::follow(client.clone(), &namespace);
     let context = Arc::new(Context {
         client: client.clone(),
@@ -92,7 +98,14 @@ pub async fn run(client: Client, options: Options, stop: impl Future<Output = ()
         launcher,
         report: Report::new(client.clone(), &identity),
         installation: store.clone(),
+        tally: Tally::default(),
     });
+    let showing = async {
+        match metrics {
+            Some(address) => context.tally.clone().serve(address).await,
+            None => std::future::pending().await,
+        }
+    };
     let serving = async {
         match webhook {
             Some(webhook) => webhook.serve(client.clone(), &namespace, store).await,
@@ -110,6 +123,7 @@ pub async fn run(client: Client, options: Options, stop: impl Future<Output = ()
     tokio::select! {
         served = serving => served,
         () = following => Ok(()),
+        () = showing => Ok(()),
         () = leading => Ok(()),
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use api::names::{objects, reasons};
 use futures::StreamExt as _;
-use identity::{Asked, Authority, Member, Subject};
+use identity::{Asked, Member, Subject};
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition};
@@ -26,13 +26,15 @@ pub use judge::{Verdict, judge};
 
 use crate::error::{describe, named};
 use crate::report::Note;
-use crate::trust::Authorities;
+use crate::trust::{Authorities, Life};
 use crate::{Context, Error, installation, trust};
 
 /// The longest life of a handler's certificate, unless the installation says otherwise.
 const LIFE: Duration = Duration::from_hours(24);
 /// How soon the authority is looked for again when it could not be had.
 const PAUSE: Duration = Duration::from_secs(2);
+/// How often it is looked whether it is time for the next authority.
+const LOOK: Duration = Duration::from_mins(1);
 
 /// What signing needs.
 struct Signer {
@@ -41,7 +43,6 @@ struct Signer {
     namespace: String,
     /// Name of this cluster in certificates.
     cluster: String,
-    authority: Authority,
 }
 
 /// Answers requests until dropped.
@@ -55,10 +56,35 @@ pub(crate) async fn run(context: Arc<Context>) {
     };
     let requests: Api<CertificateSigningRequest> = Api::all(context.client.clone());
     let ours = watcher::Config::default().fields(&format!("spec.signerName={}", objects::HANDLER_SIGNER));
-    Controller::new(requests, ours)
+    let answering = Controller::new(requests, ours)
         .run(reconcile, |_, error, _| Action::requeue(error.retry_after()), signer)
-        .for_each(async |_| {})
-        .await;
+        .for_each(async |_| {});
+    tokio::join!(answering, keep(context));
+}
+
+/// Replaces the authority in time, and publishes whom members believe.
+async fn keep(context: Arc<Context>) {
+    let mut published = None;
+    loop {
+        let pause = match turn(&context, &mut published).await {
+            Ok(()) => LOOK,
+            Err(error) => {
+                tracing::warn!("{}", error.explain());
+                PAUSE
+            }
+        };
+        tokio::time::sleep(pause).await;
+    }
+}
+
+async fn turn(context: &Context, published: &mut Option<String>) -> Result<(), Error> {
+    let life = Life::of(installation::current(&context.installation).as_deref());
+    let Authorities { bundle, .. } = trust::keep(context.client.clone(), &context.namespace, life).await?;
+    if published.as_ref() != Some(&bundle) {
+        trust::publish(context.client.clone(), &context.namespace, &bundle).await?;
+        *published = Some(bundle);
+    }
+    Ok(())
 }
 
 async fn reconcile(request: Arc<CertificateSigningRequest>, signer: Arc<Signer>) -> Result<Action, Error> {
@@ -68,14 +94,12 @@ async fn reconcile(request: Arc<CertificateSigningRequest>, signer: Arc<Signer>)
 impl Signer {
     async fn new(context: Arc<Context>) -> Result<Self, Error> {
         let (client, namespace) = (context.client.clone(), context.namespace.clone());
-        let Authorities { signing, bundle } = trust::authorities(client.clone(), &namespace).await?;
-        trust::publish(client.clone(), &namespace, &bundle).await?;
         let namespaces: Api<Namespace> = Api::all(client);
         let own = namespaces.get(&namespace).await;
         let own = own.map_err(Error::api("reading", named::<Namespace>(None, &namespace)))?;
         // Unique among clusters that meet, and known without being configured.
         let cluster = own.uid().unwrap_or_default();
-        Ok(Self { context, namespace, cluster, authority: signing })
+        Ok(Self { context, namespace, cluster })
     }
 
     async fn answer(
@@ -98,7 +122,7 @@ impl Signer {
                 notes.push(Note::failed(reasons::NOT_A_HANDLER, why));
             }
             Verdict::Sign { node } => {
-                let certificate = self.sign(&asked?, &node, request.spec.expiration_seconds)?;
+                let certificate = self.sign(&asked?, &node, request.spec.expiration_seconds).await?;
                 let text = format!("signed for the handler of node {node}");
                 let approved = self.decide(request, "Approved", reasons::HANDLER_OF_ITS_NODE, &text).await?;
                 self.give(approved, certificate).await?;
@@ -114,13 +138,15 @@ impl Signer {
         pods.get_opt(name).await.map_err(Error::api("reading", object))
     }
 
-    fn sign(&self, asked: &Asked, node: &str, wanted: Option<i32>) -> Result<String, Error> {
+    async fn sign(&self, asked: &Asked, node: &str, wanted: Option<i32>) -> Result<String, Error> {
         let member = Member::new(&self.cluster, objects::HANDLER, node)?;
         let subject = Subject { common_name: node.to_owned(), member: Some(member), ..Subject::default() };
         let longest = self.longest_life();
         let wanted = wanted.and_then(|seconds| u64::try_from(seconds).ok()).map(Duration::from_secs);
         let life = wanted.map_or(longest, |wanted| wanted.min(longest));
-        Ok(self.authority.sign(asked, &subject, life)?)
+        // Asked for each time, for it changes: a handler asks once a day.
+        let authorities = trust::authorities(self.context.client.clone(), &self.namespace).await?;
+        Ok(authorities.signing.sign(asked, &subject, life)?)
     }
 
     fn longest_life(&self) -> Duration {

@@ -52,6 +52,7 @@ pub(crate) async fn run(context: Arc<Context>) {
     let launchers = watcher::Config::default().labels(labels::MIGRATION_JOB_UID);
     let controller = Controller::new(Api::<Migration>::all(client.clone()), watcher::Config::default());
     let known = controller.store();
+    let _counting = context.tally.count(known.clone());
     let moves = Arc::new(Moves { context, turn: Mutex::new(()), known: known.clone(), free });
     controller
         .watches(Api::<VirtualMachineInstance>::all(client.clone()), watcher::Config::default(), move |vmi| {
@@ -132,8 +133,12 @@ async fn bring_about(
     }
     let status = status::after(&current, &decision, &surroundings, Timestamp::now());
     if current.status.as_ref() != Some(&status) {
+        let entered = phase(&current) != status.phase;
         current.status = Some(status);
         edit::status(&migrations, &current).await?;
+        if entered {
+            context.tally.entered(&current);
+        }
         notes.extend(told(&decision.outcome));
     }
     if decision.phase.is_final() && !is_over(migration) {

@@ -1,7 +1,8 @@
 //! The webhooks: HTTPS in front of [`crate::admission`], on every replica.
 //!
 //! It owns the socket, the certificate and the registration with the API server; it must never judge an object itself. A certificate
-//! is made at every start from the installation's own authority, and renewed long before it ends; nobody has to put one anywhere.
+//! is made at every start from the installation's own authority, and again long before it ends and when the authorities change;
+//! nobody has to put one anywhere.
 
 mod addresses;
 mod moves;
@@ -33,8 +34,10 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::{Error, admission, installation, operator, setting, trust};
 
-/// A certificate is valid for a week and renewed in the middle of it.
-const VALID_FOR: Duration = Duration::from_hours(7 * 24);
+/// A certificate is valid for a day, if its authority is, and renewed in the middle of it.
+const VALID_FOR: Duration = Duration::from_hours(24);
+/// How often it is looked whether the authorities are still the same.
+const LOOK: Duration = Duration::from_mins(1);
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// As much as the API server sends: two objects of the largest size, and room.
 const LARGEST_REVIEW: usize = 8 << 20;
@@ -64,26 +67,45 @@ impl Webhook {
     ) -> Result<(), Error> {
         self.listener.set_nonblocking(true).map_err(Error::Socket)?;
         let listener = TcpListener::from_std(self.listener).map_err(Error::Socket)?;
-        let authority = trust::authority(client.clone(), namespace).await?;
+        let mut authorities = trust::authorities(client.clone(), namespace).await?;
         let subject = subject(&self.service, namespace);
-        let registration = registration::Registration {
-            namespace: namespace.to_owned(),
-            service: self.service,
-            port: self.port,
-            authority: authority.certificate().to_owned(),
-        };
         let judge = Judge { client: client.clone(), namespace: namespace.to_owned(), store };
         let mut connections = JoinSet::new();
         loop {
-            let acceptor = acceptor(&authority, &subject)?;
+            let acceptor = acceptor(&authorities.signing, &subject)?;
+            let registration = registration::Registration {
+                namespace: namespace.to_owned(),
+                service: self.service.clone(),
+                port: self.port,
+                authorities: authorities.bundle.clone(),
+            };
             let accepting = accept(&listener, &acceptor, &judge, &mut connections);
             let registered = async {
                 registration.apply(&client).await;
-                tokio::time::sleep(VALID_FOR / 2).await;
+                outdated(&client, namespace, &authorities.bundle).await
             };
-            tokio::select! { () = accepting => {}, () = registered => {} }
+            let new = tokio::select! { () = accepting => None, new = registered => new };
+            authorities = match new {
+                Some(new) => new,
+                None => trust::authorities(client.clone(), namespace).await.unwrap_or(authorities),
+            };
         }
     }
+}
+
+/// Returns when it is time for another certificate: with the authorities, if those have changed.
+async fn outdated(client: &Client, namespace: &str, bundle: &str) -> Option<trust::Authorities> {
+    let renew = tokio::time::Instant::now() + VALID_FOR / 2;
+    while tokio::time::Instant::now() < renew {
+        tokio::time::sleep(LOOK).await;
+        match trust::authorities(client.clone(), namespace).await {
+            Ok(found) if found.bundle != bundle => return Some(found),
+            Ok(_) => {}
+            // What is served and registered still counts.
+            Err(error) => tracing::warn!("{}", error.explain()),
+        }
+    }
+    None
 }
 
 /// What the answers are given from.

@@ -31,7 +31,7 @@ use crate::error::chain;
 use crate::place::Places;
 use crate::pods::{View, has_ended, version};
 use crate::proxy::{self, Proxy, Turned};
-use crate::road::{Road, Way};
+use crate::road::{Departure, Road, Way};
 use crate::sysctls::{self, SysctlError};
 use conversation::{Conversation, TalkError};
 use decide::{Decision, Situation, Told, decide};
@@ -85,6 +85,8 @@ pub struct Launcher {
     door: Option<Door>,
     sockets: Option<Sockets>,
     telling: Telling,
+    /// A move that leaves from here, in numbers.
+    departure: Option<Departure>,
     road: watch::Receiver<Way>,
     /// What our own last write came to: the watch may tell of it later.
     written: Option<Box<VirtualMachineInstance>>,
@@ -119,6 +121,7 @@ impl Launcher {
             door: None,
             sockets: None,
             telling: Telling::default(),
+            departure: None,
             road,
             written: None,
             pause: FIRST_PAUSE,
@@ -200,6 +203,7 @@ impl Launcher {
             self.tell(command).await;
             at_most(Duration::ZERO);
         }
+        self.count(view, decision);
         if let (Some(progress), Some(instance)) = (&decision.progress, &view.instance)
             && let Some(pause) = self.telling.tell(&self.shared.client, instance, progress).await
         {
@@ -242,6 +246,21 @@ impl Launcher {
             }
         }
         again
+    }
+
+    /// Keeps the numbers of a move that leaves from here.
+    fn count(&mut self, view: &View, decision: &Decision) {
+        let (Some(progress), Some(instance)) = (&decision.progress, &view.instance) else {
+            self.departure = None;
+            return;
+        };
+        let departure = self.departure.take().filter(|departure| departure.uid == progress.uid);
+        let departure = departure.unwrap_or_else(|| {
+            let (namespace, name) = (instance.namespace().unwrap_or_default(), instance.name_any());
+            self.shared.road.departures().begin(namespace, name, &progress.uid)
+        });
+        departure.show(&progress.sample);
+        self.departure = Some(departure);
     }
 
     /// Opens what is to be open for a move, closes what is not; says when to decide again.

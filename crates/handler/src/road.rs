@@ -14,8 +14,8 @@ mod address;
 mod credentials;
 mod followed;
 mod look;
+mod numbers;
 mod peers;
-mod ready;
 mod settings;
 
 use std::net::{IpAddr, SocketAddr};
@@ -29,11 +29,12 @@ use identity::Member;
 use kube::Client;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tunnel::{Credentials, Dialler, Listener, Mover, Registrations, Timeouts};
+use tunnel::{Credentials, Dialler, Ledger, Listener, Mover, Registrations, Timeouts};
 
 use crate::error::chain;
 use address::{Found, Wanted};
 use credentials::Held;
+pub use numbers::{Departure, Departures};
 
 /// How soon an address that could not be listened on is tried again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -122,6 +123,8 @@ pub struct Road(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     registrations: Registrations,
+    departures: Departures,
+    ledger: Ledger,
     way: watch::Sender<Way>,
     /// Whether the pod is what it was made for.
     readiness: watch::Sender<Result<(), Unavailable>>,
@@ -132,7 +135,10 @@ impl Road {
     pub fn new(client: Client, node: &str, options: Options) -> (Self, Work) {
         let way = watch::Sender::new(Err(Unavailable::Settings));
         let readiness = watch::Sender::new(Err(Unavailable::Settings));
-        let road = Self(Arc::new(Shared { registrations: Registrations::default(), way, readiness }));
+        let ledger = Ledger::default();
+        let registrations = Registrations::counted_in(&ledger);
+        let departures = Departures::default();
+        let road = Self(Arc::new(Shared { registrations, departures, ledger, way, readiness }));
         let work = Work {
             road: road.clone(),
             client,
@@ -147,6 +153,11 @@ impl Road {
     /// What this node expects as the target of moves.
     pub fn registrations(&self) -> &Registrations {
         &self.0.registrations
+    }
+
+    /// The moves that leave from here.
+    pub fn departures(&self) -> &Departures {
+        &self.0.departures
     }
 
     /// Where this node is reached.
@@ -211,7 +222,7 @@ impl Work {
         let (road, node, port) = (self.road.clone(), self.node.clone(), self.options.port);
         let telling = peers::tell(self.client.clone(), &node, &road, port);
         let health = SocketAddr::new(self.options.pod, self.options.health);
-        let answering = ready::serve(health, road.0.readiness.subscribe());
+        let answering = telemetry::serve(health, pages(&node, &road));
         let deciding = self.decide(settings, facts, held);
         tokio::join!(following, looking, holding, deciding, telling, answering);
     }
@@ -243,7 +254,9 @@ impl Work {
         }
     }
 
-    /// Whether the pod has the network that it was made with, and a certificate.
+    /// Whether the pod has the network that it was made with, and a certificate: what those ask who roll handlers out. While the
+    /// `KubeVirt` object names another network, guest memory takes no road from here, and yet the pod is ready: what it lacks is its
+    /// successor. Otherwise a change would make every handler unready at once, and nobody could tell a bad one.
     fn made_for(
         &self,
         settings: Option<&settings::Settings>,
@@ -303,7 +316,7 @@ impl Work {
             definition: definition.filter(|_| found.network == MigrationNetworkType::Migration),
             interface: found.interface,
             instead: found.instead,
-            dialler: Dialler::new(found.address, credentials.clone()),
+            dialler: Dialler::new(found.address, credentials.clone()).counted_in(&self.road.0.ledger),
             prober: Dialler::new_with(found.address, credentials, impatient, Mover::Splice),
             member: held.member,
         }))
@@ -345,7 +358,8 @@ impl Work {
         self.close().await;
         let authorise = Arc::new(self.road.registrations().clone());
         let listener = Listener::bind(address, credentials.clone(), authorise)
-            .map_err(|error| Unavailable::Listen { address, problem: chain(&error) })?;
+            .map_err(|error| Unavailable::Listen { address, problem: chain(&error) })?
+            .counted_in(&self.road.0.ledger);
         let task = tokio::spawn(listener.run(std::future::pending()));
         self.listening = Some(Listening { address, link: found.link, task });
         Ok(())
@@ -381,6 +395,16 @@ impl Work {
             *before = way;
             changed
         });
+    }
+}
+
+/// What is to be seen of a handler.
+fn pages(node: &str, road: &Road) -> telemetry::Pages {
+    let readiness = road.0.readiness.subscribe();
+    let is_ready = road.0.readiness.subscribe();
+    telemetry::Pages {
+        ready: Box::new(move || readiness.borrow().as_ref().map(|_| ()).map_err(ToString::to_string)),
+        numbers: numbers::numbers(node, road, move || is_ready.borrow().is_ok()),
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::net::IpAddr;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
@@ -19,10 +19,10 @@ mod request;
 pub use file::write_private;
 pub use kubeconfig::kubeconfig;
 pub use member::{Member, MemberError};
-pub use request::{Asked, Request, validity};
+pub use request::{Asked, Request, is_signed_by, validity};
 
 /// Clocks differ: a certificate is valid from a little before it was made.
-const SKEW: Duration = Duration::from_mins(5);
+pub const SKEW: Duration = Duration::from_mins(5);
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -73,21 +73,29 @@ pub struct Subject {
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pem: Identity,
+    /// Nothing that it signs outlives it.
+    until: SystemTime,
 }
 
 impl Authority {
     /// A new authority of its own key.
     pub fn generate(name: &str, valid_for: Duration) -> Result<Self, Error> {
+        let now = SystemTime::now();
+        Self::generate_between(name, now, now + valid_for)
+    }
+
+    /// The same, made at one time to be valid until another.
+    pub fn generate_between(name: &str, made: SystemTime, until: SystemTime) -> Result<Self, Error> {
         let failed = |source| Error::Generate { subject: name.to_owned(), source };
         let key = KeyPair::generate().map_err(failed)?;
-        let mut params = params(&Subject { common_name: name.to_owned(), ..Subject::default() }, valid_for)
-            .map_err(failed)?;
+        let subject = Subject { common_name: name.to_owned(), ..Subject::default() };
+        let mut params = params(&subject, made, until).map_err(failed)?;
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages =
             vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
         let certificate = params.self_signed(&key).map_err(failed)?;
         let pem = Identity { certificate: certificate.pem(), key: key.serialize_pem() };
-        Ok(Self { issuer: Issuer::new(params, key), pem })
+        Ok(Self { issuer: Issuer::new(params, key), pem, until })
     }
 
     /// The authority kept in `directory` (`NAME.crt`, `NAME.key`), made there if it is not.
@@ -113,7 +121,8 @@ impl Authority {
         let failed = |source| Error::Parse { place: place.to_owned(), source };
         let key = KeyPair::from_pem(&pem.key).map_err(failed)?;
         let issuer = Issuer::from_ca_cert_pem(&pem.certificate, key).map_err(failed)?;
-        Ok(Self { issuer, pem })
+        let (_, until) = validity(&pem.certificate)?;
+        Ok(Self { issuer, pem, until })
     }
 
     /// Certificate and key, to keep: whoever has them can sign.
@@ -134,23 +143,24 @@ impl Authority {
     pub fn issue(&self, subject: &Subject, valid_for: Duration) -> Result<Identity, Error> {
         let failed = |source| Error::Generate { subject: subject.common_name.clone(), source };
         let key = KeyPair::generate().map_err(failed)?;
-        let params = leaf(subject, valid_for).map_err(failed)?;
+        let params = self.leaf(subject, valid_for).map_err(failed)?;
         let certificate = params.signed_by(&key, &self.issuer).map_err(failed)?;
         Ok(Identity { certificate: certificate.pem(), key: key.serialize_pem() })
     }
+
+    /// Of one who does not sign others.
+    fn leaf(&self, subject: &Subject, valid_for: Duration) -> Result<CertificateParams, rcgen::Error> {
+        let now = SystemTime::now();
+        let mut params = params(subject, now, self.until.min(now + valid_for))?;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages =
+            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        params.use_authority_key_identifier_extension = true;
+        Ok(params)
+    }
 }
 
-/// Of one who does not sign others.
-fn leaf(subject: &Subject, valid_for: Duration) -> Result<CertificateParams, rcgen::Error> {
-    let mut params = params(subject, valid_for)?;
-    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-    params.extended_key_usages =
-        vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-    params.use_authority_key_identifier_extension = true;
-    Ok(params)
-}
-
-fn params(subject: &Subject, valid_for: Duration) -> Result<CertificateParams, rcgen::Error> {
+fn params(subject: &Subject, made: SystemTime, until: SystemTime) -> Result<CertificateParams, rcgen::Error> {
     let mut params = CertificateParams::new(subject.dns_names.clone())?;
     params.subject_alt_names.extend(subject.addresses.iter().map(|address| SanType::IpAddress(*address)));
     if let Some(member) = &subject.member {
@@ -162,8 +172,7 @@ fn params(subject: &Subject, valid_for: Duration) -> Result<CertificateParams, r
         name.push(DnType::OrganizationName, organisation.as_str());
     }
     params.distinguished_name = name;
-    let now = std::time::SystemTime::now();
-    params.not_before = (now - SKEW).into();
-    params.not_after = (now + valid_for).into();
+    params.not_before = (made - SKEW).into();
+    params.not_after = until.into();
     Ok(params)
 }

@@ -6,9 +6,10 @@
 use std::time::{Duration, SystemTime};
 
 use rcgen::{CertificateSigningRequestParams, DistinguishedName, DnType, DnValue, KeyPair};
+use x509_parser::extensions::ParsedExtension;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-use crate::{Authority, Error, Identity, Subject, leaf};
+use crate::{Authority, Error, Identity, Subject};
 
 /// A key, and the request for a certificate of it.
 pub struct Request {
@@ -61,17 +62,37 @@ impl Authority {
     /// A certificate (PEM) for the key of a request, that says this of its holder.
     pub fn sign(&self, asked: &Asked, subject: &Subject, valid_for: Duration) -> Result<String, Error> {
         let failed = |source| Error::Generate { subject: subject.common_name.clone(), source };
-        let params = leaf(subject, valid_for).map_err(failed)?;
+        let params = self.leaf(subject, valid_for).map_err(failed)?;
         let request = CertificateSigningRequestParams { params, public_key: asked.0.public_key.clone() };
         Ok(request.signed_by(self.issuer()).map_err(failed)?.pem())
     }
 }
 
+/// Whether the first certificate of a PEM text says that it is of the first authority of another: by the name of its key.
+pub fn is_signed_by(certificate: &str, authorities: &str) -> Result<bool, Error> {
+    let (certificate, authority) = (first(certificate)?, first(authorities)?);
+    let (_, certificate) = X509Certificate::from_der(&certificate).map_err(|_| Error::Certificate)?;
+    let (_, authority) = X509Certificate::from_der(&authority).map_err(|_| Error::Certificate)?;
+    let signer = certificate.extensions().iter().find_map(|extension| match extension.parsed_extension() {
+        ParsedExtension::AuthorityKeyIdentifier(key) => key.key_identifier.as_ref().map(|key| key.0),
+        _ => None,
+    });
+    let key = authority.extensions().iter().find_map(|extension| match extension.parsed_extension() {
+        ParsedExtension::SubjectKeyIdentifier(key) => Some(key.0),
+        _ => None,
+    });
+    Ok(signer.is_some() && signer == key)
+}
+
+fn first(pem: &str) -> Result<Vec<u8>, Error> {
+    let (_, pem) = x509_parser::pem::parse_x509_pem(pem.as_bytes()).map_err(|_| Error::Certificate)?;
+    Ok(pem.contents)
+}
+
 /// From when to when the first certificate of a PEM text is valid.
 pub fn validity(certificate: &str) -> Result<(SystemTime, SystemTime), Error> {
-    let (_, pem) =
-        x509_parser::pem::parse_x509_pem(certificate.as_bytes()).map_err(|_| Error::Certificate)?;
-    let (_, certificate) = X509Certificate::from_der(&pem.contents).map_err(|_| Error::Certificate)?;
+    let der = first(certificate)?;
+    let (_, certificate) = X509Certificate::from_der(&der).map_err(|_| Error::Certificate)?;
     let moment = |time: x509_parser::time::ASN1Time| {
         let seconds = u64::try_from(time.timestamp()).unwrap_or_default();
         SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
@@ -99,6 +120,23 @@ mod tests {
         let (from, to) = validity(&certificate).unwrap();
         assert!(from < SystemTime::now() && to > SystemTime::now() + Duration::from_mins(9));
         assert!(to < SystemTime::now() + Duration::from_mins(11));
+    }
+
+    #[test]
+    fn a_certificate_is_of_one_authority_and_does_not_outlive_it() {
+        let hour = Duration::from_hours(1);
+        let [one, two] = [1, 2].map(|_| Authority::generate("authority", hour).unwrap());
+        let kept = Authority::from_pem(one.to_pem().clone(), "test").unwrap();
+        let subject = Subject { common_name: "node-1".into(), ..Subject::default() };
+        for authority in [&one, &kept] {
+            let identity = authority.issue(&subject, 2 * hour).unwrap();
+            let both = [one.certificate(), two.certificate()].concat();
+            assert!(is_signed_by(&identity.certificate, &both).unwrap());
+            assert!(!is_signed_by(&identity.certificate, two.certificate()).unwrap());
+            let end = |certificate| validity(certificate).unwrap().1;
+            assert_eq!(end(&identity.certificate), end(one.certificate()));
+        }
+        assert!(is_signed_by("nonsense", one.certificate()).is_err());
     }
 
     #[test]

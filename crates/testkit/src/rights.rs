@@ -92,19 +92,22 @@ impl Used {
 /// What a manifest grants.
 #[derive(Debug)]
 pub struct Granted {
-    everywhere: Vec<PolicyRule>,
-    own: Vec<PolicyRule>,
-    namespace: String,
+    /// Where, if not everywhere, and what.
+    rules: Vec<(Option<String>, PolicyRule)>,
 }
 
 impl Granted {
-    /// The rules of a manifest's documents: its `ClusterRole`, and its `Role`, if it has one, for the installation's namespace.
-    pub fn by(documents: &[Value], namespace: &str) -> Self {
-        let rules = |kind: &str| -> Vec<PolicyRule> {
-            let role = documents.iter().find(|document| document["kind"] == kind);
-            role.map_or_else(Vec::new, |role| serde_json::from_value(role["rules"].clone()).expect("rules"))
-        };
-        Self { everywhere: rules("ClusterRole"), own: rules("Role"), namespace: namespace.to_owned() }
+    /// The rules of a manifest's documents: of its `ClusterRole`, and of each `Role` for the role's namespace.
+    pub fn by(documents: &[Value]) -> Self {
+        let roles = documents
+            .iter()
+            .filter(|document| matches!(document["kind"].as_str(), Some("ClusterRole" | "Role")));
+        let rules = roles.flat_map(|role| {
+            let rules: Vec<PolicyRule> = serde_json::from_value(role["rules"].clone()).expect("rules");
+            let namespace = role["metadata"]["namespace"].as_str().map(str::to_owned);
+            rules.into_iter().map(move |rule| (namespace.clone(), rule))
+        });
+        Self { rules: rules.collect() }
     }
 
     /// Fails if something is used that is not granted, or granted and neither used nor `unseen` (resource, verb): what no test can
@@ -113,13 +116,12 @@ impl Granted {
     pub fn are_exactly(&self, used: &Used, unseen: impl Fn(&str, &str) -> bool) {
         let used = used.all();
         for right in &used {
-            let granted = self.everywhere.iter().any(|rule| grants(rule, right))
-                || right.namespace == self.namespace && self.own.iter().any(|rule| grants(rule, right));
+            let granted = self.rules.iter().any(|rule| grants(rule, right));
             assert!(granted, "the manifest does not grant {right:?}");
         }
-        for rule in self.everywhere.iter().chain(&self.own) {
-            for resource in rule.resources.iter().flatten() {
-                for verb in &rule.verbs {
+        for rule in &self.rules {
+            for resource in rule.1.resources.iter().flatten() {
+                for verb in &rule.1.verbs {
                     let uses = |right: &Right| {
                         right.resource == *resource && right.verb == *verb && grants(rule, right)
                     };
@@ -133,9 +135,10 @@ impl Granted {
     }
 }
 
-fn grants(rule: &PolicyRule, right: &Right) -> bool {
+fn grants((namespace, rule): &(Option<String>, PolicyRule), right: &Right) -> bool {
     let has = |list: &Option<Vec<String>>, value: &str| list.iter().flatten().any(|entry| entry == value);
-    has(&rule.api_groups, &right.group)
+    namespace.as_ref().is_none_or(|namespace| *namespace == right.namespace)
+        && has(&rule.api_groups, &right.group)
         && has(&rule.resources, &right.resource)
         && rule.verbs.contains(&right.verb)
         && rule.resource_names.as_ref().is_none_or(|names| names.contains(&right.name))

@@ -51,6 +51,10 @@ impl Destination {
         Self { path: path.into(), counters: Arc::default(), lines: Arc::default() }
     }
 
+    pub(crate) fn counted(self, counters: Arc<Counters>) -> Self {
+        Self { counters, ..self }
+    }
+
     pub fn counters(&self) -> &Arc<Counters> {
         &self.counters
     }

@@ -1,12 +1,14 @@
 //! What was counted: bytes of a channel, and connections that were refused. Written by the threads that move bytes, read by
-//! anyone at any time.
+//! anyone at any time. [`Ledger`] has the sums of a node, which outlive migrations, listeners and diallers.
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::authorise::Refusal;
+use crate::error::DialError;
+use crate::route::Channel;
 
 /// Refusals that were logged are remembered up to this many, so that a stranger with many addresses cannot fill memory or disk.
 const REMEMBERED: usize = 1024;
@@ -18,6 +20,8 @@ pub struct Counters {
     received: AtomicU64,
     opened: AtomicU64,
     open: AtomicU64,
+    /// What counts the same for more than this channel of this migration.
+    sum: Option<Arc<Counters>>,
 }
 
 /// The counters at one moment. Bytes are the guest's: what TLS adds is not in them.
@@ -34,6 +38,16 @@ pub struct Traffic {
 }
 
 impl Counters {
+    /// New ones, that add to a sum too.
+    fn of(sum: Arc<Self>) -> Self {
+        Self { sum: Some(sum), ..Self::default() }
+    }
+
+    /// These, and the sum that they add to.
+    fn all(&self) -> impl Iterator<Item = &Self> {
+        std::iter::once(self).chain(self.sum.as_deref())
+    }
+
     pub fn traffic(&self) -> Traffic {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Traffic {
@@ -45,16 +59,18 @@ impl Counters {
     }
 
     pub(crate) fn add_sent(&self, bytes: usize) {
-        self.sent.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.all().for_each(|counters| _ = counters.sent.fetch_add(bytes as u64, Ordering::Relaxed));
     }
 
     pub(crate) fn add_received(&self, bytes: usize) {
-        self.received.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.all().for_each(|counters| _ = counters.received.fetch_add(bytes as u64, Ordering::Relaxed));
     }
 
     pub(crate) fn enter(&self) -> OpenConnection<'_> {
-        self.opened.fetch_add(1, Ordering::Relaxed);
-        self.open.fetch_add(1, Ordering::Relaxed);
+        for counters in self.all() {
+            counters.opened.fetch_add(1, Ordering::Relaxed);
+            counters.open.fetch_add(1, Ordering::Relaxed);
+        }
         OpenConnection(self)
     }
 }
@@ -64,7 +80,7 @@ pub(crate) struct OpenConnection<'a>(&'a Counters);
 
 impl Drop for OpenConnection<'_> {
     fn drop(&mut self) {
-        self.0.open.fetch_sub(1, Ordering::Relaxed);
+        self.0.all().for_each(|counters| _ = counters.open.fetch_sub(1, Ordering::Relaxed));
     }
 }
 
@@ -112,9 +128,72 @@ impl Refusals {
     }
 }
 
+/// What a node has counted since it began, whatever became of the migrations. Clones are the same.
+///
+/// Its channels are those that were registered or forwarded here, its reasons those that there are: a stranger adds none.
+#[derive(Debug, Clone, Default)]
+pub struct Ledger(Arc<Sums>);
+
+#[derive(Debug, Default)]
+struct Sums {
+    channels: Mutex<BTreeMap<Channel, Arc<Counters>>>,
+    failures: Mutex<BTreeMap<&'static str, u64>>,
+    refusals: Arc<Refusals>,
+    probes: Arc<Probes>,
+}
+
+impl Ledger {
+    /// What moved on each channel, both directions, as source and as target.
+    pub fn channels(&self) -> BTreeMap<Channel, Traffic> {
+        let channels = self.0.channels.lock().unwrap_or_else(PoisonError::into_inner);
+        channels.iter().map(|(channel, counters)| (*channel, counters.traffic())).collect()
+    }
+
+    /// Connections from here that could not be made, by [`DialError::name`].
+    pub fn failures(&self) -> BTreeMap<&'static str, u64> {
+        self.0.failures.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub fn refusals(&self) -> &Arc<Refusals> {
+        &self.0.refusals
+    }
+
+    pub fn probes(&self) -> &Arc<Probes> {
+        &self.0.probes
+    }
+
+    /// Counters for one channel of one migration.
+    pub(crate) fn counters(&self, channel: Channel) -> Arc<Counters> {
+        let mut channels = self.0.channels.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::new(Counters::of(Arc::clone(channels.entry(channel).or_default())))
+    }
+
+    pub(crate) fn add_failure(&self, error: &DialError) {
+        let mut failures = self.0.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        *failures.entry(error.name()).or_default() += 1;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_sum_outlives_what_it_is_the_sum_of() {
+        let ledger = Ledger::default();
+        let (one, two) = (ledger.counters(Channel::MEMORY), ledger.counters(Channel::MEMORY));
+        one.add_sent(5);
+        let open = two.enter();
+        two.add_received(7);
+        assert_eq!(one.traffic(), Traffic { sent: 5, ..Traffic::default() });
+        let sum = || ledger.channels()[&Channel::MEMORY];
+        assert_eq!(sum(), Traffic { sent: 5, received: 7, opened: 1, open: 1 });
+        drop(open);
+        drop((one, two));
+        assert_eq!(sum(), Traffic { sent: 5, received: 7, opened: 1, open: 0 });
+        ledger.add_failure(&DialError::NoToken);
+        assert_eq!(ledger.failures(), [("no_token", 1)].into());
+    }
 
     #[test]
     fn a_refusal_is_counted_each_time_and_logged_once_for_each_reason_and_peer() {

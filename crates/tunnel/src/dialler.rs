@@ -21,7 +21,7 @@ use socket2::Socket;
 use tokio_rustls::rustls::client::ClientConfig;
 
 use crate::Timeouts;
-use crate::counters::Counters;
+use crate::counters::{Counters, Ledger};
 use crate::credentials::{Credentials, Mode};
 use crate::error::{Broken, DialError, Error, HandshakeError};
 use crate::handshake::{self, Session, Timed};
@@ -49,12 +49,13 @@ pub struct Target {
 #[derive(Debug, Clone)]
 pub struct Dialler(Arc<Context>);
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Context {
-    source: Home,
+    source: Arc<Home>,
     credentials: Credentials,
     timeouts: Timeouts,
     mover: Mover,
+    ledger: Ledger,
 }
 
 impl Dialler {
@@ -64,7 +65,14 @@ impl Dialler {
     }
 
     pub fn new_with(source: IpAddr, credentials: Credentials, timeouts: Timeouts, mover: Mover) -> Self {
-        Self(Arc::new(Context { source: Home::new(source), credentials, timeouts, mover }))
+        let (source, ledger) = (Arc::new(Home::new(source)), Ledger::default());
+        Self(Arc::new(Context { source, credentials, timeouts, mover, ledger }))
+    }
+
+    /// The same, whose bytes and failures are counted there.
+    #[must_use]
+    pub fn counted_in(&self, ledger: &Ledger) -> Self {
+        Self(Arc::new(Context { ledger: ledger.clone(), ..Context::clone(&self.0) }))
     }
 
     /// Asks the listener of another node whether a connection from here would reach it: both sides prove who they are, and nothing
@@ -78,13 +86,14 @@ impl Dialler {
     /// Listens on a unix socket, and carries every connection to it to the target. The file is made anew, for its owner only.
     pub fn forward(&self, path: &Path, target: Target, route: Route) -> Result<Forward, Error> {
         let failed = |source| Error::ListenUnix { path: path.to_owned(), source };
+        let counters = self.0.ledger.counters(route.channel);
         let shared = Arc::new(Shared {
             context: Arc::clone(&self.0),
             listener: socket::listen_unix(path).map_err(failed)?,
             closed: AtomicBool::new(false),
             target,
             route,
-            counters: Arc::default(),
+            counters,
             lines: Arc::default(),
             failure: Mutex::default(),
         });
@@ -200,6 +209,7 @@ impl Shared {
                 tracing::info!(route = %self.route, cause, "a tunnel connection broke");
             } else {
                 tracing::warn!(route = %self.route, cause, "a tunnel connection could not be made");
+                self.context.ledger.add_failure(&error);
                 *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(error));
             }
         }

@@ -79,6 +79,35 @@ pub enum DialError {
     Thread(#[source] io::Error),
 }
 
+impl DialError {
+    pub const NAMES: [&'static str; 9] = [
+        "source",
+        "connect",
+        "handshake",
+        "unnamed",
+        "other_member",
+        "no_token",
+        "refused",
+        "broken",
+        "thread",
+    ];
+
+    /// A word for metrics.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Source(_) => "source",
+            Self::Connect { .. } => "connect",
+            Self::Handshake { .. } => "handshake",
+            Self::Unnamed { .. } => "unnamed",
+            Self::OtherMember { .. } => "other_member",
+            Self::NoToken => "no_token",
+            Self::Refused { .. } => "refused",
+            Self::Broken { .. } => "broken",
+            Self::Thread(_) => "thread",
+        }
+    }
+}
+
 #[derive(Debug, thiserror::Error)]
 pub enum HandshakeError {
     #[error("it took too long")]

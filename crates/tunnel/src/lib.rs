@@ -41,7 +41,7 @@ mod token;
 pub const PORT: u16 = 9186;
 
 pub use authorise::{Authorise, Destination, Proof, Refusal};
-pub use counters::{Counters, Probes, Refusals, Traffic};
+pub use counters::{Counters, Ledger, Probes, Refusals, Traffic};
 pub use credentials::Credentials;
 pub use dialler::{Dialler, Forward, Target};
 pub use error::{Broken, DialError, Error, HandshakeError};

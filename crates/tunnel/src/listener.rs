@@ -20,7 +20,7 @@ use tokio_rustls::rustls::server::ServerConfig;
 
 use crate::Timeouts;
 use crate::authorise::{Authorise, Destination, Proof, Refusal};
-use crate::counters::{Probes, Refusals};
+use crate::counters::{Ledger, Probes, Refusals};
 use crate::credentials::{Credentials, Mode};
 use crate::error::{Error, HandshakeError};
 use crate::handshake::{self, Session, Timed};
@@ -96,6 +96,16 @@ impl Listener {
     pub fn address(&self) -> io::Result<SocketAddr> {
         let address = self.context.socket.local_addr()?;
         address.as_socket().ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
+    }
+
+    /// What it refuses and answers is counted there, beside that of listeners before and after it. To be said before it serves.
+    #[must_use]
+    pub fn counted_in(mut self, ledger: &Ledger) -> Self {
+        if let Some(context) = Arc::get_mut(&mut self.context) {
+            context.refusals = Arc::clone(ledger.refusals());
+            context.probes = Arc::clone(ledger.probes());
+        }
+        self
     }
 
     /// The connections that were not let in, for whoever publishes metrics.

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use identity::Member;
 
 use crate::authorise::{Authorise, Destination, Proof, Refusal};
-use crate::counters::Counters;
+use crate::counters::{Counters, Ledger};
 use crate::route::{Channel, Migration, Route};
 use crate::token::Token;
 
@@ -38,7 +38,10 @@ pub struct AlreadyRegistered {
 
 /// All registrations of a listener. Clones are the same.
 #[derive(Debug, Clone, Default)]
-pub struct Registrations(Arc<Mutex<HashMap<Migration, Arc<Entry>>>>);
+pub struct Registrations {
+    entries: Arc<Mutex<HashMap<Migration, Arc<Entry>>>>,
+    ledger: Ledger,
+}
 
 #[derive(Debug)]
 struct Entry {
@@ -47,6 +50,16 @@ struct Entry {
 }
 
 impl Registrations {
+    /// Those whose bytes are counted there too.
+    pub fn counted_in(ledger: &Ledger) -> Self {
+        Self { ledger: ledger.clone(), ..Self::default() }
+    }
+
+    /// How many doors are open.
+    pub fn count(&self) -> usize {
+        self.lock().len()
+    }
+
     /// Lets the source of a migration connect to these unix sockets, until the guard is dropped.
     pub fn register(
         &self,
@@ -54,8 +67,11 @@ impl Registrations {
         source: Source,
         channels: impl IntoIterator<Item = (Channel, PathBuf)>,
     ) -> Result<Registration, AlreadyRegistered> {
-        let channels =
-            channels.into_iter().map(|(channel, path)| (channel, Destination::new(path))).collect();
+        let counted = |channel| self.ledger.counters(channel);
+        let channels = channels
+            .into_iter()
+            .map(|(channel, path)| (channel, Destination::new(path).counted(counted(channel))))
+            .collect();
         let entry = Arc::new(Entry { source, channels });
         let mut entries = self.lock();
         if entries.contains_key(&migration) {
@@ -68,7 +84,7 @@ impl Registrations {
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Migration, Arc<Entry>>> {
         // Every change is one call on the map: it is whole whatever panicked.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

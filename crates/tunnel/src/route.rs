@@ -24,6 +24,16 @@ impl Channel {
     pub const MEMORY: Self = Self(49152);
     /// Disks that are not shared.
     pub const DISKS: Self = Self(49153);
+
+    /// A word for metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::RPC => "rpc",
+            Self::MEMORY => "memory",
+            Self::DISKS => "disks",
+            Self(_) => "other",
+        }
+    }
 }
 
 impl fmt::Display for Channel {

@@ -53,6 +53,9 @@ pub const MANAGEMENT_CLUSTER_NETWORK: &str = "mgmt";
 pub const EVACUATION_PREFIX: &str = "kubevirt-evacuation-";
 /// Beginning of the name of a migration that an update made. Written by the controller.
 pub const WORKLOAD_UPDATE_PREFIX: &str = "kubevirt-workload-update-";
+/// What the namespace of the tokens of moves is named, after the installation's own. In it there is nothing else, so the handlers'
+/// right to read secrets ends there. Made by users.
+pub const MIGRATION_TOKENS_SUFFIX: &str = "-migrations";
 /// Beginning of the name of the secret of a move without TLS; its UID follows. Written by the controller; read by the handlers.
 pub const MIGRATION_TOKEN_PREFIX: &str = "migration-";
 /// Key of the token in that secret: hexadecimal digits.
@@ -81,3 +84,8 @@ pub const POLICY_VALIDATOR: &str = "migration-policy-validator.kubevirt.io";
 pub const EVICTION_WEBHOOK: &str = "virt-launcher-eviction-interceptor.kubevirt.io";
 /// Webhook that refuses values of the setting of the migration network. Made by the controller; read by users.
 pub const SETTING_VALIDATOR: &str = "settings-validator.kubevirt.io";
+
+/// The namespace of the tokens of moves of an installation.
+pub fn migration_tokens(installation: &str) -> String {
+    format!("{installation}{MIGRATION_TOKENS_SUFFIX}")
+}

@@ -146,7 +146,8 @@ fn record(migration: &Migration, around: &Surroundings) -> Option<MigrationState
 
 /// The secret that stands in for certificates where TLS is switched off: known to the two handlers of this move alone.
 async fn lend_token(migration: &Migration, context: &Context) -> Result<(), Error> {
-    let secrets: Api<Secret> = Api::namespaced(context.client.clone(), &context.namespace);
+    let namespace = objects::migration_tokens(&context.namespace);
+    let secrets: Api<Secret> = Api::namespaced(context.client.clone(), &namespace);
     // Two random UUIDs: 244 bits that nobody can guess, in the form that a token has.
     let token = format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple());
     let secret = Secret {
@@ -157,10 +158,10 @@ async fn lend_token(migration: &Migration, context: &Context) -> Result<(), Erro
     match secrets.create(&PostParams::default(), &secret).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
-        Err(source) => Err(Error::api(
-            "making",
-            named::<Secret>(Some(&context.namespace), &token_name(migration)),
-        )(source)),
+        Err(source) => {
+            let secret = named::<Secret>(Some(&namespace), &token_name(migration));
+            Err(Error::api("making", secret)(source))
+        }
     }
 }
 
@@ -170,14 +171,15 @@ async fn forget(migration: &Migration, around: &Surroundings, context: &Context)
     if !lent {
         return Ok(());
     }
-    let secrets: Api<Secret> = Api::namespaced(context.client.clone(), &context.namespace);
+    let namespace = objects::migration_tokens(&context.namespace);
+    let secrets: Api<Secret> = Api::namespaced(context.client.clone(), &namespace);
     match secrets.delete(&token_name(migration), &DeleteParams::default()).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-        Err(source) => Err(Error::api(
-            "deleting",
-            named::<Secret>(Some(&context.namespace), &token_name(migration)),
-        )(source)),
+        Err(source) => {
+            let secret = named::<Secret>(Some(&namespace), &token_name(migration));
+            Err(Error::api("deleting", secret)(source))
+        }
     }
 }
 

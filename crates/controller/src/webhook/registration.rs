@@ -28,8 +28,8 @@ pub(super) struct Registration {
     pub namespace: String,
     pub service: String,
     pub port: u16,
-    /// Certificate, as PEM.
-    pub authority: String,
+    /// Certificates, as PEM.
+    pub authorities: String,
 }
 
 impl Registration {
@@ -127,7 +127,7 @@ impl Registration {
 
     fn client_config(&self, path: &str) -> WebhookClientConfig {
         WebhookClientConfig {
-            ca_bundle: Some(ByteString(self.authority.clone().into_bytes())),
+            ca_bundle: Some(ByteString(self.authorities.clone().into_bytes())),
             service: Some(ServiceReference {
                 name: self.service.clone(),
                 namespace: self.namespace.clone(),

@@ -2,7 +2,7 @@
 
 use api::condition;
 use api::kubevirt::{InstancePhase, MigrationPhase, MigrationPriority, VirtualMachineInstance};
-use api::names::{annotations, conditions, labels};
+use api::names::{annotations, conditions, labels, objects};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -296,7 +296,8 @@ async fn a_move_without_tls_has_a_token_of_its_own_while_it_lasts() {
     labelled.labels_mut().insert("tier".into(), "db".into());
     cluster.instances.create(&PostParams::default(), &labelled).await.unwrap();
     cluster.run("wren").await;
-    let secrets: Api<Secret> = Api::namespaced(cluster.client.clone(), INSTALLATION);
+    let secrets: Api<Secret> =
+        Api::namespaced(cluster.client.clone(), &objects::migration_tokens(INSTALLATION));
     for (name, cancelled) in [("given-up", true), ("move", false)] {
         let migration = cluster.migrate(name, "wren").await;
         cluster.brought_to(&migration, "node02", MigrationPhase::PreparingTarget).await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use api::kubevirt::{
     InstancePhase, InstancePhaseTransition, PrintableStatus, VirtualMachine, VirtualMachineInstance,
 };
-use api::names::labels;
+use api::names::{labels, objects};
 use apiserver::ApiServer;
 use controller::{Launcher, Options, Timing, Webhook};
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
@@ -70,8 +70,10 @@ impl Cluster {
             tokio::time::timeout(Duration::from_secs(30), wait).await.unwrap().unwrap();
         }
         let namespaces: Api<Namespace> = Api::all(client.clone());
-        let installation = object(json!({ "metadata": { "name": INSTALLATION } }));
-        namespaces.create(&PostParams::default(), &installation).await.unwrap();
+        for name in [INSTALLATION.to_owned(), objects::migration_tokens(INSTALLATION)] {
+            let namespace = object(json!({ "metadata": { "name": name } }));
+            namespaces.create(&PostParams::default(), &namespace).await.unwrap();
+        }
         let cluster = Self {
             machines: Api::namespaced(client.clone(), NAMESPACE),
             instances: Api::namespaced(client.clone(), NAMESPACE),
@@ -115,7 +117,7 @@ impl Cluster {
         let configurations: Api<k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration> =
             Api::all(self.client.clone());
         eventually("the webhooks' registration", async || {
-            configurations.get_opt(api::names::objects::VALIDATING_WEBHOOKS).await.unwrap()
+            configurations.get_opt(objects::VALIDATING_WEBHOOKS).await.unwrap()
         })
         .await;
     }
@@ -358,6 +360,7 @@ pub fn options(identity: &str) -> Options {
         identity: identity.into(),
         election: None,
         webhook: None,
+        metrics: None,
         operator: false,
     }
 }

@@ -169,7 +169,8 @@ fn agree(shared: &Shared, tls: bool) -> Result<(), TransferError> {
 
 async fn token(shared: &Shared, migration: &str) -> Result<Token, TransferError> {
     let name = format!("{}{migration}", objects::MIGRATION_TOKEN_PREFIX);
-    let secrets: Api<Secret> = Api::namespaced(shared.client.clone(), &shared.namespace);
+    let secrets: Api<Secret> =
+        Api::namespaced(shared.client.clone(), &objects::migration_tokens(&shared.namespace));
     let secret = secrets.get(&name).await;
     let secret = secret.map_err(|source| TransferError::Secret { name: name.clone(), source })?;
     let bytes = secret.data.unwrap_or_default().remove(objects::MIGRATION_TOKEN_KEY).unwrap_or_default().0;

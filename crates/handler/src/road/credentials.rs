@@ -2,14 +2,14 @@
 //! believes.
 //!
 //! The key is made here and never leaves the process. The certificate is asked for with a `CertificateSigningRequest`, which the
-//! API server stamps with who asked: this pod, on this node. It is asked for again when a fifth of its time is left; the one that is
-//! held counts until its time is over.
+//! API server stamps with who asked: this pod, on this node. It is asked for again when a fifth of its time is left, and when another
+//! authority signs, which is the first of the bundle; the one that is held counts until its time is over.
 
 use std::time::{Duration, SystemTime};
 
 use api::names::{labels, objects};
 use futures::StreamExt as _;
-use identity::{Identity, Member, MemberError, Request, validity};
+use identity::{Identity, Member, MemberError, Request, is_signed_by, validity};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{
     CertificateSigningRequest, CertificateSigningRequestSpec, CertificateSigningRequestStatus,
@@ -87,7 +87,7 @@ pub fn hold(
     let (bundles, mut bundle) = watch::channel(None);
     let (certificates, mut certified) = watch::channel(Err("it has not been asked for yet".to_owned()));
     let following = follow_bundle(client.clone(), namespace.to_owned(), bundles);
-    let renewing = renew(Api::all(client), node.to_owned(), certificates);
+    let renewing = renew(Api::all(client), node.to_owned(), bundle.clone(), certificates);
     let joining = async move {
         loop {
             let holding = join(certified.borrow_and_update().clone(), bundle.borrow_and_update().clone());
@@ -111,15 +111,24 @@ fn join(certified: Result<Certified, String>, bundle: Option<String>) -> Holding
 async fn renew(
     requests: Api<CertificateSigningRequest>,
     node: String,
+    mut bundle: watch::Receiver<Option<String>>,
     certificates: watch::Sender<Result<Certified, String>>,
 ) {
     loop {
+        // What changes from here on may be news of another authority.
+        bundle.mark_unchanged();
         match obtain(&requests, &node).await {
             Ok(certified) => {
                 tracing::info!(node, member = %certified.member, "the handler has a certificate");
                 let pause = certified.renew.duration_since(SystemTime::now()).unwrap_or(RETRY);
+                let certificate = certified.identity.certificate.clone();
                 drop(certificates.send_replace(Ok(certified)));
-                sleep(pause).await;
+                tokio::select! {
+                    () = sleep(pause) => {}
+                    () = superseded(&certificate, &mut bundle) => {
+                        tracing::info!(node, "another authority signs now; asking for a new certificate");
+                    }
+                }
             }
             Err(problem) => {
                 let problem = chain(&problem);
@@ -136,6 +145,18 @@ async fn renew(
             }
         }
     }
+}
+
+/// Returns when the one who signs is another than the one who signed this.
+async fn superseded(certificate: &str, bundle: &mut watch::Receiver<Option<String>>) {
+    while bundle.changed().await.is_ok() {
+        let now = bundle.borrow_and_update().clone();
+        // A bundle that cannot be read is no reason to ask.
+        if now.is_some_and(|now| !is_signed_by(certificate, &now).unwrap_or(true)) {
+            return;
+        }
+    }
+    std::future::pending().await
 }
 
 /// One certificate for a new key. Waits for the answer as long as the request is there.

@@ -256,8 +256,11 @@ fn a_move_that_is_cut_off_or_given_up_leaves_the_guest_alone_and_the_next_one_su
         unharmed(&name);
         lab.until_it_is_whole();
     }
+    lab.configure(&json!({ "disableTLS": true }));
     lab.apply(&request("given-up"));
     lab.under_way("given-up");
+    lab.a_wrong_token_is_refused(&home);
+    lab.the_move_shows_in_numbers(&home);
     let abort =
         json!({ "status": { "migrationState": { "abortRequested": true, "failureReason": "enough" } } });
     lab.kubectl_ok(&[
@@ -276,7 +279,7 @@ fn a_move_that_is_cut_off_or_given_up_leaves_the_guest_alone_and_the_next_one_su
         "{state:#}"
     );
 
-    lab.configure(&json!({ "bandwidthPerMigration": "0", "disableTLS": true }));
+    lab.configure(&json!({ "bandwidthPerMigration": "0" }));
     lab.apply(&request("in-the-clear"));
     let migration = lab.ended("in-the-clear");
     assert_eq!(migration["status"]["phase"], "Succeeded", "{migration:#}\n{}", lab.describe());
@@ -313,6 +316,67 @@ impl Installation {
         self.until_it_is("the installation is whole", PATIENCE, whole);
     }
 
+    /// A stranger at the very address of the source, who knows everything of the move but its token, gets nowhere and is counted.
+    fn a_wrong_token_is_refused(&self, source: &str) {
+        let state: Value = serde_json::from_str(&self.show("traveller", ".status.migrationState")).unwrap();
+        let text = |field: &str| state[field].as_str().unwrap().to_owned();
+        let (uid, target, address) = (text("migrationUid"), text("targetNode"), text("targetNodeAddress"));
+        let refused = || self.number(&target, "godwit_tunnel_refusals_total{reason=\"token\"}");
+        assert_eq!(refused(), 0.0);
+        // Magic; UID, channel 49152 and token, each with its length before it.
+        let preamble = format!(r"godwit\000\001\0{:o}{uid}\002\300\000\040{}", uid.len(), "x".repeat(32));
+        let command = format!("sh -c \"printf '{preamble}' | socat -t10 - TCP:{address}:9186\"");
+        assert_eq!(self.in_handler(source, &command), "", "not a word");
+        self.until_it_is("it is counted", PATIENCE, || refused() >= 1.0);
+    }
+
+    /// Whoever watches the handlers and the controller sees the move.
+    fn the_move_shows_in_numbers(&self, source: &str) {
+        let labels = format!(r#"{{namespace="default",name="traveller",node="{source}"}}"#);
+        for name in ["data_bytes_total", "data_processed_bytes", "memory_transfer_rate_bytes"] {
+            let number = format!("kubevirt_vmi_migration_{name}{labels}");
+            self.until_it_is(&number, PATIENCE, || self.number(source, &number) > 0.0);
+        }
+        let sent = r#"godwit_tunnel_bytes_total{channel="memory",direction="sent"}"#;
+        assert!(self.number(source, sent) > 0.0);
+        assert_eq!(self.number(source, r#"godwit_tunnel_transfers{direction="outgoing"}"#), 1.0);
+        let all = self.kubectl_ok(&[
+            "-n",
+            "kubevirt",
+            "get",
+            "pods",
+            "-l",
+            "kubevirt.io=virt-controller",
+            "-o",
+            "jsonpath={.items[*].status.podIP}",
+        ]);
+        let shown = |name: &str| -> Vec<f64> {
+            all.split(' ').filter_map(|address| number(&self.scrape(source, address), name)).collect()
+        };
+        let mut leading = shown("kubevirt_virt_controller_leading_status");
+        leading.sort_by(f64::total_cmp);
+        assert_eq!(leading, [0.0, 1.0]);
+        assert_eq!(shown("kubevirt_vmi_migrations_in_running_phase"), [1.0], "of the leader alone");
+        assert_eq!(
+            shown(
+                r#"kubevirt_vmi_migration_failed{vmi="traveller",vmim="target-handler-dies",namespace="default"}"#
+            ),
+            [1.0]
+        );
+    }
+
+    /// What a pod says of itself in numbers, to one on a node.
+    fn scrape(&self, node: &str, address: &str) -> String {
+        self.shell(node, &format!("curl --silent --fail --max-time 20 http://{address}:8443/metrics"))
+    }
+
+    /// A number of the handler of a node; zero if it is not there.
+    fn number(&self, node: &str, name: &str) -> f64 {
+        let pod = self.handler(node).name;
+        let address = self.in_installation(&["get", "pod", &pod, "-o", "jsonpath={.status.podIP}"]);
+        number(&self.scrape(node, &address), name).unwrap_or_default()
+    }
+
     /// Waits until guest memory is on its way.
     pub fn under_way(&self, name: &str) {
         self.until("guest memory is on its way", PATIENCE, || {
@@ -323,6 +387,10 @@ impl Installation {
             moves.then_some(())
         });
     }
+}
+
+fn number(text: &str, name: &str) -> Option<f64> {
+    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
 }
 
 /// A node that is none of these.

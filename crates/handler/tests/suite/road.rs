@@ -10,7 +10,7 @@ use api::godwit::RoadReport;
 use api::kubevirt::{KubeVirt, MigrationNetworkType};
 use api::names::{annotations, objects};
 use handler::road::{Here, Options, Road, Unavailable, Way};
-use identity::{Asked, Authority, Member, Subject};
+use identity::{Asked, Authority, Identity, Member, Subject};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node as ApiNode};
@@ -33,6 +33,32 @@ fn member(node: &str) -> Member {
     Member::new("alaska", "virt-handler", node).unwrap()
 }
 
+/// An installation that says this of migrations, an authority, and one who signs.
+pub async fn install(client: &Client, migrations: Value) -> Authority {
+    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let crd = KubeVirt::crd();
+    crds.create(&PostParams::default(), &crd).await.unwrap();
+    let name = crd.name_any();
+    let established = await_condition(crds, &name, conditions::is_crd_established());
+    timeout(LONG, established).await.unwrap().unwrap();
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    for name in ["kubevirt", "kubevirt-migrations"] {
+        let namespace = serde_json::from_value(json!({ "metadata": { "name": name } })).unwrap();
+        namespaces.create(&PostParams::default(), &namespace).await.unwrap();
+    }
+    let installations: Api<KubeVirt> = Api::namespaced(client.clone(), "kubevirt");
+    let spec = json!({ "configuration": { "migrations": migrations } });
+    let installation = KubeVirt::new("kubevirt", serde_json::from_value(spec).unwrap());
+    installations.create(&PostParams::default(), &installation).await.unwrap();
+    let authority = Authority::generate("authority", Duration::from_hours(1)).unwrap();
+    let bundle =
+        json!({ "metadata": { "name": "kubevirt-ca" }, "data": { "ca-bundle": authority.certificate() } });
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "kubevirt");
+    maps.create(&PostParams::default(), &serde_json::from_value(bundle).unwrap()).await.unwrap();
+    tokio::spawn(sign(client.clone(), Authority::from_pem(authority.to_pem().clone(), "test").unwrap()));
+    authority
+}
+
 /// A node whose handler's pod is this test: `migration0` leads to another node, which is a namespace.
 struct Site {
     client: Client,
@@ -43,24 +69,7 @@ struct Site {
 impl Site {
     async fn new(node: &Node) -> Self {
         let client = node.client.clone();
-        let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
-        let crd = KubeVirt::crd();
-        crds.create(&PostParams::default(), &crd).await.unwrap();
-        let name = crd.name_any();
-        let established = await_condition(crds, &name, conditions::is_crd_established());
-        timeout(LONG, established).await.unwrap().unwrap();
-        let namespaces: Api<Namespace> = Api::all(client.clone());
-        let namespace = serde_json::from_value(json!({ "metadata": { "name": "kubevirt" } })).unwrap();
-        namespaces.create(&PostParams::default(), &namespace).await.unwrap();
-        let installations: Api<KubeVirt> = Api::namespaced(client.clone(), "kubevirt");
-        let spec = json!({ "configuration": { "migrations": { "network": "fast" } } });
-        let installation = KubeVirt::new("kubevirt", serde_json::from_value(spec).unwrap());
-        installations.create(&PostParams::default(), &installation).await.unwrap();
-        let authority = Authority::generate("authority", Duration::from_hours(1)).unwrap();
-        let bundle = json!({ "metadata": { "name": "kubevirt-ca" }, "data": { "ca-bundle": authority.certificate() } });
-        let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "kubevirt");
-        maps.create(&PostParams::default(), &serde_json::from_value(bundle).unwrap()).await.unwrap();
-
+        let authority = install(&client, json!({ "network": "fast" })).await;
         run("ip", &["netns", "add", "peer"]);
         run(
             "ip",
@@ -79,7 +88,6 @@ impl Site {
         };
         let (road, work) = Road::new(client.clone(), NODE, options);
         tokio::spawn(work.run());
-        tokio::spawn(sign(client.clone(), Authority::from_pem(authority.to_pem().clone(), "test").unwrap()));
         Self { client, authority, road }
     }
 
@@ -124,18 +132,33 @@ impl Site {
 
     /// A unix socket at the other node that leads to this one.
     fn forward(&self, path: &Path, address: IpAddr) -> tunnel::Forward {
-        let subject =
-            Subject { common_name: "peer".into(), member: Some(member("peer")), ..Subject::default() };
-        let identity = self.authority.issue(&subject, Duration::from_hours(1)).unwrap();
-        let credentials = Credentials::tls(&identity, &[self.authority.certificate()]).unwrap();
+        let identity = certificate(&self.authority, "peer", Duration::from_hours(1));
+        self.forward_as(&identity, path, address, route())
+    }
+
+    fn forward_as(&self, who: &Identity, path: &Path, address: IpAddr, route: Route) -> tunnel::Forward {
+        let credentials = Credentials::tls(who, &[self.authority.certificate()]).unwrap();
         let peer = net::Namespace::open(Path::new("/run/netns/peer")).unwrap();
         let target = Target { address: SocketAddr::new(address, PORT), member: member(NODE), token: None };
         let forwarded = peer.run(|| {
             let dialler = Dialler::new([198, 51, 100, 2].into(), credentials);
-            dialler.forward(path, target, route())
+            dialler.forward(path, target, route)
         });
         forwarded.unwrap().unwrap()
     }
+}
+
+fn certificate(authority: &Authority, node: &str, life: Duration) -> Identity {
+    let subject = Subject { common_name: node.into(), member: Some(member(node)), ..Subject::default() };
+    authority.issue(&subject, life).unwrap()
+}
+
+/// What the handler has counted.
+fn refusals(reason: &str) -> u64 {
+    let shown = run("curl", &["-s", "http://127.0.0.1:8443/metrics"]);
+    let name = format!("godwit_tunnel_refusals_total{{reason=\"{reason}\"}} ");
+    let number = shown.lines().find_map(|line| line.strip_prefix(&name));
+    number.unwrap_or_else(|| panic!("{reason}: {shown}")).parse().unwrap()
 }
 
 fn route() -> Route {
@@ -239,6 +262,75 @@ fn it_moves_with_its_address_and_a_transfer_goes_on() {
         run("ip", &["link", "delete", "migration0"]);
         site.closed(&Unavailable::NoInterface { network: network() }).await;
         eventually("nobody listens", || listeners().is_empty()).await;
+    });
+}
+
+#[test]
+fn strangers_get_nowhere_and_are_counted() {
+    isolated("road::strangers_get_nowhere_and_are_counted", |node| async move {
+        let site = Site::new(&node).await;
+        write_status(&["198.51.100.1"]);
+        add("198.51.100.1");
+        site.here(on("198.51.100.1")).await;
+        let destination = UnixListener::bind("/run/destination").unwrap();
+        destination.set_nonblocking(true).unwrap();
+        let expect = |uid: &str| {
+            let source = Source::Certificate(site.road.member("peer").unwrap());
+            let channels = [(Channel::MEMORY, "/run/destination".into())];
+            site.road.registrations().register(Migration::new(uid).unwrap(), source, channels).unwrap()
+        };
+        let _open = expect(route().migration.as_str());
+        drop(expect("over"));
+
+        // With no certificate.
+        let hello = "printf 'guest memory' | timeout 20 openssl s_client -connect 198.51.100.1:9186 -tls1_3 -alpn godwit/1 -quiet \
+             -servername";
+        let hello = format!("{hello} {} 2>/dev/null", route().server_name());
+        let said = std::process::Command::new("ip")
+            .args(["netns", "exec", "peer", "sh", "-c", &hello])
+            .output()
+            .unwrap();
+        assert!(said.stdout.is_empty(), "{said:?}");
+        eventually("it is counted", || refusals("no_certificate") == 1).await;
+
+        let hour = Duration::from_hours(1);
+        let other_authority = Authority::generate("authority", hour).unwrap();
+        let peer = certificate(&site.authority, "peer", hour);
+        let of = |uid: &str, channel| Route::new(Migration::new(uid).unwrap(), channel);
+        let old = certificate(&site.authority, "peer", Duration::ZERO);
+        // Its last second is over, for every clock.
+        while std::time::SystemTime::now()
+            <= identity::validity(&old.certificate).unwrap().1 + Duration::from_secs(1)
+        {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        for (who, route, reason, count) in [
+            (&certificate(&other_authority, "peer", hour), route(), "untrusted_certificate", 1),
+            (&old, route(), "expired_certificate", 1),
+            (&certificate(&site.authority, "other", hour), route(), "other_source", 1),
+            (&peer, of("never", Channel::MEMORY), "unknown_migration", 1),
+            (&peer, of("over", Channel::MEMORY), "unknown_migration", 2),
+            (&peer, Route::new(route().migration, Channel::DISKS), "unknown_channel", 1),
+        ] {
+            let path = Path::new("/run/forward");
+            let _forward = site.forward_as(who, path, [198, 51, 100, 1].into(), route);
+            let mut sending = UnixStream::connect(path).unwrap();
+            // It may be closed already.
+            let _ = sending.write_all(b"guest memory");
+            let mut heard = Vec::new();
+            let _ = sending.read_to_end(&mut heard);
+            assert!(heard.is_empty(), "{reason}: {heard:?}");
+            eventually(reason, || refusals(reason) == count).await;
+        }
+        let reached = destination.accept().map(drop).map_err(|error| error.kind());
+        assert_eq!(reached, Err(std::io::ErrorKind::WouldBlock), "nobody came as far as the hypervisor");
+
+        // The one who is expected still comes in.
+        destination.set_nonblocking(false).unwrap();
+        let _forward = site.forward(Path::new("/run/forward"), [198, 51, 100, 1].into());
+        let sending = UnixStream::connect("/run/forward").unwrap();
+        let (receiving, _) = destination.accept().unwrap();
+        ping(&sending, &receiving, *b"mine");
     });
 }
 
