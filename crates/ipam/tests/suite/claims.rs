@@ -1,6 +1,6 @@
 //! Addresses of claims: they outlive pods, and two pods of a move have the same.
 
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use crate::world::{Interface, World};
@@ -9,6 +9,28 @@ fn of_claim(world: &World, name: &str, ipam: Value) -> Value {
     let mut config = world.config(ipam);
     config["args"] = json!({ "cni": { "ipam-claim-reference": name } });
     config
+}
+
+#[tokio::test]
+async fn the_interface_of_a_machines_pod_is_mute_until_its_addresses_are_the_guests() {
+    let world = World::new().await;
+    let directory = tempfile::tempdir().unwrap();
+    let namespaces = net::Namespaces::at(directory.path().join("netns"));
+    let handle = net::Handle::open(&namespaces.create("pod").unwrap()).unwrap();
+    handle.create_link(&net::NewLink::veth("net1", net::Peer::new("peer"))).await.unwrap();
+    let config = of_claim(&world, "vm.blue", json!({ "range": "10.1.0.0/24" }));
+    world.claim("vm.blue", None).await;
+    let pod = world.pod("launcher").await.in_namespace(handle.namespace().path());
+    world.add(&pod, &config).ip();
+    let plain = handle.unmute("net1").await;
+    // Who holds a claim for a guest says so by this.
+    let held = json!({ "metadata": { "finalizers": ["kubevirt.io/persistent-ipam"] } });
+    world.claims().patch("vm.blue", &PatchParams::default(), &Patch::Merge(held)).await.unwrap();
+    let answer = world.add(&pod, &config);
+    let mute = handle.unmute("net1").await;
+    namespaces.delete_all().unwrap();
+    assert!(!plain.unwrap(), "a pod's own address is for all to hear");
+    assert!(mute.unwrap(), "{answer:?}");
 }
 
 #[tokio::test]
