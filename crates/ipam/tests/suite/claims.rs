@@ -118,8 +118,8 @@ async fn an_address_that_the_status_does_not_say_yet_is_found_again() {
     claim.metadata.resource_version = None;
     claim.status = None;
     let status = json!({ "status": { "ips": [], "ownerPod": null, "conditions": [] } });
-    let patch = kube::api::Patch::Merge(status);
-    world.claims().patch_status("vm", &kube::api::PatchParams::default(), &patch).await.unwrap();
+    let patch = Patch::Merge(status);
+    world.claims().patch_status("vm", &PatchParams::default(), &patch).await.unwrap();
     std::fs::remove_dir_all(world.journal()).unwrap();
     assert_eq!(world.add(&pod, &config).ip(), address);
     assert_eq!(world.objects().await.len(), 1);
@@ -134,7 +134,7 @@ async fn the_pods_annotation_says_the_claim_when_the_runtime_does_not() {
         kube::Api::default_namespaced(world.client.clone());
     let networks = r#"[{"name":"other","interface":"net5"},{"name":"blue","interface":"net1","ipam-claim-reference":"vm"}]"#;
     let patch = json!({ "metadata": { "annotations": { "k8s.v1.cni.cncf.io/networks": networks } } });
-    pods.patch("a", &kube::api::PatchParams::default(), &kube::api::Patch::Merge(patch)).await.unwrap();
+    pods.patch("a", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
     let mut config = world.config(json!({ "range": "10.1.0.0/24" }));
     config["allowPersistentIPs"] = json!(true);
     let address = world.add(&pod, &config).ip();
