@@ -29,7 +29,7 @@ use migration::Role;
 
 use super::status;
 use crate::claims::wanted::{Plug, Standing};
-use crate::pod::Claims;
+use crate::pod::{self, Claims};
 
 /// How long the handler has to say how a guest ended whose pod is gone.
 pub const HANDLER_GRACE: Duration = Duration::from_mins(1);
@@ -173,6 +173,15 @@ fn schedule(situation: &Situation<'_>, decision: &mut Decision, now: Timestamp) 
         decision.status.launcher_container_image_version = status::launcher_image(pod);
         status::in_sync(&mut decision.status);
         return enter(&mut decision.status, InstancePhase::Scheduled, now);
+    }
+    // Somebody may have deleted a claim just before the pod that refers to it was made: without it the pod would wait for ever.
+    let referred_to = pod::claims_of(pod);
+    for plug in situation.plugs {
+        if let Standing::Missing(claim) = &plug.standing
+            && referred_to.values().any(|name| *name == claim.name_any())
+        {
+            decision.actions.push(Action::MakeClaim(claim.clone()));
+        }
     }
     status::why_waiting(pod, &mut decision.status, now);
     if let Some((reason, message)) = situation.plugs.iter().find_map(Plug::why_none) {

@@ -1,6 +1,6 @@
 //! Addresses of claims: they outlive pods, and two pods of a move have the same.
 
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use crate::world::{Interface, World};
@@ -9,6 +9,28 @@ fn of_claim(world: &World, name: &str, ipam: Value) -> Value {
     let mut config = world.config(ipam);
     config["args"] = json!({ "cni": { "ipam-claim-reference": name } });
     config
+}
+
+#[tokio::test]
+async fn the_interface_of_a_machines_pod_is_mute_until_its_addresses_are_the_guests() {
+    let world = World::new().await;
+    let directory = tempfile::tempdir().unwrap();
+    let namespaces = net::Namespaces::at(directory.path().join("netns"));
+    let handle = net::Handle::open(&namespaces.create("pod").unwrap()).unwrap();
+    handle.create_link(&net::NewLink::veth("net1", net::Peer::new("peer"))).await.unwrap();
+    let config = of_claim(&world, "vm.blue", json!({ "range": "10.1.0.0/24" }));
+    world.claim("vm.blue", None).await;
+    let pod = world.pod("launcher").await.in_namespace(handle.namespace().path());
+    world.add(&pod, &config).ip();
+    let plain = handle.unmute("net1").await;
+    // Who holds a claim for a guest says so by this.
+    let held = json!({ "metadata": { "finalizers": ["kubevirt.io/persistent-ipam"] } });
+    world.claims().patch("vm.blue", &PatchParams::default(), &Patch::Merge(held)).await.unwrap();
+    let answer = world.add(&pod, &config);
+    let mute = handle.unmute("net1").await;
+    namespaces.delete_all().unwrap();
+    assert!(!plain.unwrap(), "a pod's own address is for all to hear");
+    assert!(mute.unwrap(), "{answer:?}");
 }
 
 #[tokio::test]
@@ -96,8 +118,8 @@ async fn an_address_that_the_status_does_not_say_yet_is_found_again() {
     claim.metadata.resource_version = None;
     claim.status = None;
     let status = json!({ "status": { "ips": [], "ownerPod": null, "conditions": [] } });
-    let patch = kube::api::Patch::Merge(status);
-    world.claims().patch_status("vm", &kube::api::PatchParams::default(), &patch).await.unwrap();
+    let patch = Patch::Merge(status);
+    world.claims().patch_status("vm", &PatchParams::default(), &patch).await.unwrap();
     std::fs::remove_dir_all(world.journal()).unwrap();
     assert_eq!(world.add(&pod, &config).ip(), address);
     assert_eq!(world.objects().await.len(), 1);
@@ -112,7 +134,7 @@ async fn the_pods_annotation_says_the_claim_when_the_runtime_does_not() {
         kube::Api::default_namespaced(world.client.clone());
     let networks = r#"[{"name":"other","interface":"net5"},{"name":"blue","interface":"net1","ipam-claim-reference":"vm"}]"#;
     let patch = json!({ "metadata": { "annotations": { "k8s.v1.cni.cncf.io/networks": networks } } });
-    pods.patch("a", &kube::api::PatchParams::default(), &kube::api::Patch::Merge(patch)).await.unwrap();
+    pods.patch("a", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
     let mut config = world.config(json!({ "range": "10.1.0.0/24" }));
     config["allowPersistentIPs"] = json!(true);
     let address = world.add(&pod, &config).ip();

@@ -69,6 +69,8 @@ pub struct Interface {
     pub uid: String,
     pub container: String,
     pub called: String,
+    /// Where it is.
+    pub namespace: PathBuf,
 }
 
 impl Interface {
@@ -79,7 +81,12 @@ impl Interface {
             uid: format!("uid-{pod}"),
             container: format!("container-{pod}"),
             called: "net1".into(),
+            namespace: "/run/netns/none".into(),
         }
+    }
+
+    pub fn in_namespace(self, namespace: &Path) -> Self {
+        Self { namespace: namespace.to_owned(), ..self }
     }
 
     pub fn container(mut self, container: &str) -> Self {
@@ -164,7 +171,7 @@ impl World {
                 ("CNI_COMMAND", command),
                 ("CNI_CONTAINERID", &of.container),
                 ("CNI_IFNAME", &of.called),
-                ("CNI_NETNS", "/run/netns/none"),
+                ("CNI_NETNS", of.namespace.to_str().unwrap()),
                 ("CNI_PATH", "/opt/cni/bin"),
             ])
             .env(

@@ -58,6 +58,54 @@ fn delete_pod() -> Action {
     Action::DeletePod { name: "virt-launcher-finch-x".into(), uid: "p1".into() }
 }
 
+#[test]
+fn claims_come_before_the_pod_and_again_if_they_are_lost() {
+    let claim = |name: &str| {
+        Box::new(IPAMClaim::new(
+            name,
+            api::ipam::IPAMClaimSpec { network: "lan".into(), interface: String::new() },
+        ))
+    };
+    let plug = |network: &str, standing| Plug { network: network.into(), standing };
+    let decide_with = |phase, pods: &[Pod], plugs: &[Plug]| {
+        let (vmi, claims) = (vmi(phase, |_| {}), BTreeMap::new());
+        let situation =
+            Situation { vmi: &vmi, pods, claims: &claims, plugs, node_lost: false, migratable_bindings: &[] };
+        decide(&situation, at(NOW))
+    };
+    let missing = plug("blue", Standing::Missing(claim("finch.blue")));
+    let mut plugs =
+        vec![missing, plug("red", Standing::Loose(claim("finch.red"))), plug("plain", Standing::Unclaimed)];
+    let claims = Claims::from([
+        (interfaces::of_network("blue"), "finch.blue".to_owned()),
+        (interfaces::of_network("red"), "finch.red".to_owned()),
+    ]);
+    let expected = [
+        Action::MakeClaim(claim("finch.blue")),
+        Action::HoldClaim(claim("finch.red")),
+        Action::CreatePod { claims },
+    ];
+    assert_eq!(decide_with(None, &[], &plugs).actions, expected);
+
+    let mut waiting = pod("Pending", None, false);
+    assert_eq!(decide_with(Some("Scheduling"), &[waiting.clone()], &plugs).actions, [], "it refers to none");
+    let list = r#"[{"name":"x","interface":"net1","ipam-claim-reference":"finch.blue"}]"#;
+    waiting.annotations_mut().insert("k8s.v1.cni.cncf.io/networks".into(), list.into());
+    let again = decide_with(Some("Scheduling"), &[waiting], &plugs);
+    assert_eq!(again.actions, [Action::MakeClaim(claim("finch.blue"))]);
+
+    plugs.push(plug(
+        "taken",
+        Standing::Refused { reason: "IPAMClaimNotOwned", message: "it is another's".into() },
+    ));
+    let refused = decide_with(None, &[], &plugs);
+    assert_eq!(refused.actions, [], "nothing is half done");
+    assert_eq!(refused.status.phase, Some(InstancePhase::Pending));
+    assert!(
+        refused.again.is_some() && condition::is_false(&refused.status.conditions, conditions::SYNCHRONIZED)
+    );
+}
+
 /// Phase, pods, whether the node is lost; the next phase and what is done.
 type Row = (Option<&'static str>, Vec<Pod>, bool, InstancePhase, Vec<Action>);
 
