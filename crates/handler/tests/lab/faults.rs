@@ -123,7 +123,7 @@ fn whatever_fails_during_a_move_the_guest_runs_at_one_place_and_can_move_again()
     random.shuffle(&mut all);
     let (late, early): (Vec<_>, Vec<_>) =
         all.into_iter().partition(|combination| combination.moment == Moment::SwitchOver);
-    let (first, rest) = late.split_at(FEW_AT_SWITCH_OVER);
+    let (first, rest) = late.split_at(FEW_AT_SWITCH_OVER.min(late.len()));
     let order = first.iter().chain(&early).chain(rest).take(count);
 
     let lab = Installation::with_traveller_in(LAB);
