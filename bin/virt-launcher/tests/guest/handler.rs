@@ -45,7 +45,10 @@ impl Handler {
     pub async fn start_at(address: &str) -> Self {
         let pod = Pod::start();
         let node = Handle::open(&pod.node.namespace).unwrap();
-        node.ensure_link(&NewLink::bridge("cni0").up()).await.unwrap();
+        // A bridge has the address of one of its ports, and another when that one goes: guests would not find it for a while.
+        let last = address.rsplit('.').next().unwrap().parse().unwrap();
+        let mac = net::MacAddress([2, 0, 0, 0, 9, last]);
+        node.ensure_link(&NewLink::bridge("cni0").mac(mac).up()).await.unwrap();
         // A router answers to calls for routers.
         pod.node.namespace.set_sysctl(&Sysctl::ipv6_forwarding(), "1").unwrap();
         let [beyond, beyond_ipv6] = BEYOND;

@@ -151,8 +151,8 @@ impl Sockets {
             forwards.push(dialler.forward(&directory.path(&name), target.clone(), route)?);
             directory.open_to_pod(&name)?;
         }
-        let _counted = Counted::one_of(&shared.transfers);
-        Ok(Self { wanted: wanted.clone(), forwards, _directory: directory, _counted })
+        let counted = Counted::one_of(&shared.transfers);
+        Ok(Self { wanted: wanted.clone(), forwards, _directory: directory, _counted: counted })
     }
 
     /// Why the target could not be reached, if it could not: the hypervisor only knows that its socket was closed.
