@@ -117,6 +117,7 @@ async fn observed(used: &Used, operator: bool) -> Cluster {
     let cluster = Cluster::new().await;
     if operator {
         install(&cluster).await;
+        certificates::seed(&cluster, &certificates::old_authority(), None).await;
     }
     let record = used.clone();
     let service = cluster

@@ -8,6 +8,7 @@
 mod console;
 mod crowd;
 mod deaths;
+mod drain;
 mod footprint;
 mod guest;
 mod installation;
