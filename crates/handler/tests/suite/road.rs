@@ -146,31 +146,30 @@ impl Site {
     }
 
     fn forward_as(&self, who: &Identity, path: &Path, address: IpAddr, route: Route) -> tunnel::Forward {
-        self.forward_believing(who, self.authority.certificate(), path, address, route)
-    }
-
-    fn forward_believing(
-        &self,
-        who: &Identity,
-        bundle: &str,
-        path: &Path,
-        address: IpAddr,
-        route: Route,
-    ) -> tunnel::Forward {
-        let credentials = Credentials::tls(who, &[bundle]).unwrap();
-        let peer = net::Namespace::open(Path::new("/run/netns/peer")).unwrap();
-        let target = Target { address: SocketAddr::new(address, PORT), member: member(NODE), token: None };
-        let forwarded = peer.run(|| {
-            let dialler = Dialler::new([198, 51, 100, 2].into(), credentials);
-            dialler.forward(path, target, route)
-        });
-        forwarded.unwrap().unwrap()
+        forward_believing(who, self.authority.certificate(), path, address, route)
     }
 }
 
 fn certificate(authority: &Authority, node: &str, life: Duration) -> Identity {
     let subject = Subject { common_name: node.into(), member: Some(member(node)), ..Subject::default() };
     authority.issue(&subject, life).unwrap()
+}
+
+fn forward_believing(
+    who: &Identity,
+    bundle: &str,
+    path: &Path,
+    address: IpAddr,
+    route: Route,
+) -> tunnel::Forward {
+    let credentials = Credentials::tls(who, &[bundle]).unwrap();
+    let peer = net::Namespace::open(Path::new("/run/netns/peer")).unwrap();
+    let target = Target { address: SocketAddr::new(address, PORT), member: member(NODE), token: None };
+    let forwarded = peer.run(|| {
+        let dialler = Dialler::new([198, 51, 100, 2].into(), credentials);
+        dialler.forward(path, target, route)
+    });
+    forwarded.unwrap().unwrap()
 }
 
 /// What the handler has counted.
@@ -333,7 +332,7 @@ fn another_authority_takes_over_while_a_transfer_runs() {
             let who = certificate(signer, "peer", hour);
             let path = Path::new("/run/another");
             let both = [old.as_str(), new.as_str()].concat();
-            let _forward = site.forward_believing(&who, &both, path, address, route());
+            let _forward = forward_believing(&who, &both, path, address, route());
             let sending = UnixStream::connect(path).unwrap();
             let (receiving, _) = destination.accept().unwrap();
             ping(&sending, &receiving, word);
@@ -344,7 +343,7 @@ fn another_authority_takes_over_while_a_transfer_runs() {
         let before = refusals("untrusted_certificate");
         eventually("the old one is believed no more", || {
             let (who, path) = (certificate(&site.authority, "peer", hour), Path::new("/run/another"));
-            let _forward = site.forward_believing(&who, &new, path, address, route());
+            let _forward = forward_believing(&who, &new, path, address, route());
             let mut sending = UnixStream::connect(path).unwrap();
             sending.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
             // Until then it is let in, and waits in vain.
