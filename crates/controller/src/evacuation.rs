@@ -1,9 +1,11 @@
-//! Evacuation: a VM that was evicted from its node moves, and is moved again when that fails.
+//! Evacuation: a VM that was evicted from its node moves, and is moved again when that fails. So does one whose node has the taint of
+//! `nodeDrainTaintKey`.
 //!
 //! It makes migrations and nothing else; the queue says when each begins. One at a time for each VM: what there is is read from
 //! the API server itself.
 
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use api::kubevirt::{
@@ -13,6 +15,7 @@ use api::kubevirt::{
 use api::names::{annotations, events, objects};
 use futures::StreamExt as _;
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
 use kube::api::{ListParams, ObjectMeta, PostParams};
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::{Controller, controller, watcher};
@@ -22,36 +25,76 @@ use crate::Context;
 use crate::admission::eviction;
 use crate::error::{Error, describe};
 use crate::report::Note;
+use crate::vmim::settings_of_cluster;
 
 type Migration = VirtualMachineInstanceMigration;
+
+/// What evacuations share.
+struct Evacuations {
+    context: Arc<Context>,
+    taints: Taints,
+}
+
+/// Keys of the taints that keep pods away, by node, as the watch has them.
+#[derive(Clone, Default)]
+struct Taints(Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>);
+
+impl Taints {
+    fn learn(&self, node: &Node) {
+        let all = node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
+        let keys = all.iter().filter(|taint| taint.effect == "NoSchedule").map(|taint| taint.key.clone());
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.insert(node.name_any(), keys.collect());
+    }
+
+    fn has(&self, node: &str, key: &str) -> bool {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(node).is_some_and(|keys| keys.contains(key))
+    }
+}
 
 /// Evacuates until dropped.
 pub(crate) async fn run(context: Arc<Context>) {
     let instances: Api<VirtualMachineInstance> = Api::all(context.client.clone());
     let migrations: Api<Migration> = Api::all(context.client.clone());
-    Controller::new(instances, watcher::Config::default())
+    let controller = Controller::new(instances, watcher::Config::default());
+    let known = controller.store();
+    let taints = Taints::default();
+    let (learning, nodes) = (taints.clone(), Api::<Node>::all(context.client.clone()));
+    let evacuations = Arc::new(Evacuations { context, taints });
+    controller
+        .watches(nodes, watcher::Config::default(), move |node| {
+            learning.learn(&node);
+            let name = node.name_any();
+            let there = known.state().into_iter().filter(move |vmi| runs_on(vmi) == Some(&name));
+            there.map(|vmi| ObjectRef::from_obj(vmi.as_ref())).collect::<Vec<_>>()
+        })
         .watches(migrations, watcher::Config::default(), |migration| {
             let instance = ObjectRef::new(&migration.spec.vmi_name);
             migration.namespace().map(|namespace| instance.within(&namespace))
         })
-        .run(reconcile, |_, error, _| controller::Action::requeue(error.retry_after()), context)
+        .run(reconcile, |_, error, _| controller::Action::requeue(error.retry_after()), evacuations)
         .for_each(async |_| {})
         .await;
 }
 
 async fn reconcile(
     vmi: Arc<VirtualMachineInstance>,
-    context: Arc<Context>,
+    evacuations: Arc<Evacuations>,
 ) -> Result<controller::Action, Error> {
-    context.report.on(&*vmi, async |notes| evacuate(&vmi, &context, notes).await).await
+    let report = &evacuations.context.report;
+    report.on(&*vmi, async |notes| evacuate(&vmi, &evacuations, notes).await).await
 }
 
 async fn evacuate(
     vmi: &VirtualMachineInstance,
-    context: &Context,
+    Evacuations { context, taints }: &Evacuations,
     notes: &mut Vec<Note>,
 ) -> Result<controller::Action, Error> {
-    let Some(node) = must_leave(vmi) else { return Ok(controller::Action::await_change()) };
+    let drain = settings_of_cluster(context).node_drain_taint_key;
+    let Some(node) = must_leave(vmi, |node| taints.has(node, &drain)) else {
+        return Ok(controller::Action::await_change());
+    };
     if !eviction::moves(vmi, context.rules().defaults.eviction_strategy) {
         return Ok(controller::Action::await_change());
     }
@@ -83,13 +126,18 @@ async fn evacuate(
     }
 }
 
-/// The node that the VM runs on and has to leave.
-fn must_leave(vmi: &VirtualMachineInstance) -> Option<&str> {
+/// The node that the VM runs on and has to leave: it was evicted, or the node is being drained.
+fn must_leave(vmi: &VirtualMachineInstance, drained: impl Fn(&str) -> bool) -> Option<&str> {
+    let node = runs_on(vmi)?;
+    let evicted = vmi.status.as_ref()?.evacuation_node_name.as_deref() == Some(node);
+    (evicted || drained(node)).then_some(node)
+}
+
+/// Where the VM runs, unless it is about to end.
+fn runs_on(vmi: &VirtualMachineInstance) -> Option<&str> {
     let status = vmi.status.as_ref()?;
-    let node = status.evacuation_node_name.as_deref()?;
-    let runs_there =
-        status.phase == Some(InstancePhase::Running) && status.node_name.as_deref() == Some(node);
-    (runs_there && vmi.metadata.deletion_timestamp.is_none()).then_some(node)
+    let runs = status.phase == Some(InstancePhase::Running) && vmi.metadata.deletion_timestamp.is_none();
+    status.node_name.as_deref().filter(|_| runs)
 }
 
 #[derive(Debug, PartialEq, Eq)]

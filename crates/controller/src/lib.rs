@@ -40,6 +40,7 @@ mod webhook;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use api::kubevirt::KubeVirt;
 use kube::Client;
@@ -52,6 +53,10 @@ pub use webhook::Webhook;
 
 use report::Report;
 use tally::Tally;
+
+/// How long webhooks are answered after the controller was told to stop: until then the API server may not have heard of it, and a
+/// question that nobody answers ends whatever somebody was doing, such as the drain of this node.
+const FAREWELL: Duration = Duration::from_secs(5);
 
 /// How a controller is set up.
 pub struct Options {
@@ -106,6 +111,7 @@ pub async fn run(client: Client, options: Options, stop: impl Future<Output = ()
             None => std::future::pending().await,
         }
     };
+    let farewell = if webhook.is_some() { FAREWELL } else { Duration::ZERO };
     let serving = async {
         match webhook {
             Some(webhook) => webhook.serve(client.clone(), &namespace, store).await,
@@ -119,6 +125,7 @@ pub async fn run(client: Client, options: Options, stop: impl Future<Output = ()
         } else {
             tokio::select! { () = work() => {}, () = stop => {} }
         }
+        tokio::time::sleep(farewell).await;
     };
     tokio::select! {
         served = serving => served,

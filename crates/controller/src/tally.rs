@@ -203,7 +203,7 @@ mod tests {
 
     use super::*;
 
-    fn migration(name: &str, status: Value) -> Arc<Migration> {
+    fn migration(name: &str, status: &Value) -> Arc<Migration> {
         let object = json!({ "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigration",
             "metadata": { "name": name, "namespace": "default", "creationTimestamp": "2026-01-01T00:00:00Z" },
             "spec": { "vmiName": "wren" }, "status": status });
@@ -212,24 +212,24 @@ mod tests {
 
     #[test]
     fn migrations_are_counted_by_phase_and_reason_and_the_last_of_an_instance_has_its_times() {
-        let state = |start: &str, end: Value, failed: bool| {
+        let state = |start: &str, end: &str, failed: bool| {
             json!({ "sourceNode": "a", "targetNode": "b", "startTimestamp": start, "endTimestamp": end,
                 "completed": true, "failed": failed })
         };
         let waits = json!([{ "type": "migrationQueued", "status": "True", "reason": "ClusterLimit" }]);
         let all = [
-            migration("new", Value::Null),
-            migration("waits", json!({ "phase": "Pending", "conditions": waits })),
-            migration("placed", json!({ "phase": "Scheduling" })),
-            migration("ready", json!({ "phase": "TargetReady" })),
-            migration("runs", json!({ "phase": "Running" })),
+            migration("new", &Value::Null),
+            migration("waits", &json!({ "phase": "Pending", "conditions": waits })),
+            migration("placed", &json!({ "phase": "Scheduling" })),
+            migration("ready", &json!({ "phase": "TargetReady" })),
+            migration("runs", &json!({ "phase": "Running" })),
             migration(
                 "first",
-                json!({ "phase": "Failed", "migrationState": state("2026-01-01T00:00:10Z", json!("2026-01-01T00:00:20Z"), true) }),
+                &json!({ "phase": "Failed", "migrationState": state("2026-01-01T00:00:10Z", "2026-01-01T00:00:20Z", true) }),
             ),
             migration(
                 "second",
-                json!({ "phase": "Succeeded", "migrationState": state("2026-01-01T00:01:00Z", json!("2026-01-01T00:01:05Z"), false) }),
+                &json!({ "phase": "Succeeded", "migrationState": state("2026-01-01T00:01:00Z", "2026-01-01T00:01:05Z", false) }),
             ),
         ];
         let text = Numbers::default().with(move |sheet| write(sheet, &all)).text().unwrap();
@@ -265,7 +265,7 @@ mod tests {
         let transition = json!([{ "phase": "Running", "phaseTransitionTimestamp": "2026-01-01T00:00:04Z" }]);
         tally.entered(&migration(
             "runs",
-            json!({ "phase": "Running", "phaseTransitionTimestamps": transition }),
+            &json!({ "phase": "Running", "phaseTransitionTimestamps": transition }),
         ));
         let bucket = r#"from_creation_seconds_bucket{le="5.0",phase="Running"} 1"#;
         assert!(text().contains(bucket), "{}", text());

@@ -53,7 +53,7 @@ impl Life {
         let strategy = installation.and_then(|one| one.spec.certificate_rotate_strategy.as_ref());
         let authority = strategy.and_then(|strategy| strategy.self_signed.as_ref()?.ca.as_ref());
         let duration = |given: Option<&kube::core::Duration>| {
-            given.filter(|duration| !duration.is_negative()).map(|duration| Duration::from(duration.clone()))
+            given.filter(|duration| !duration.is_negative()).map(|duration| Duration::from(*duration))
         };
         let whole = duration(authority.and_then(|authority| authority.duration.as_ref()));
         let whole = whole.unwrap_or(Self::default().whole);
@@ -186,23 +186,22 @@ async fn kept(secrets: &Api<Secret>, namespace: &str) -> Result<(Kept, Secret), 
     let object = place(namespace);
     let read =
         async || secrets.get_opt(objects::CA_SECRET).await.map_err(Error::api("reading", object.as_str()));
-    let secret = match read().await? {
-        Some(secret) => secret,
-        None => {
-            let first = Kept::new(&Authority::generate(objects::CA, Life::default().whole)?);
-            let secret = Secret {
-                metadata: ObjectMeta { name: Some(objects::CA_SECRET.into()), ..ObjectMeta::default() },
-                type_: Some("kubernetes.io/tls".into()),
-                data: Some(first.data()),
-                ..Secret::default()
-            };
-            match secrets.create(&PostParams::default(), &secret).await {
-                Ok(made) => made,
-                Err(kube::Error::Api(status)) if status.is_already_exists() => {
-                    read().await?.ok_or_else(|| Error::Authority { secret: object.clone() })?
-                }
-                Err(source) => return Err(Error::api("making", object.as_str())(source)),
+    let secret = if let Some(secret) = read().await? {
+        secret
+    } else {
+        let first = Kept::new(&Authority::generate(objects::CA, Life::default().whole)?);
+        let secret = Secret {
+            metadata: ObjectMeta { name: Some(objects::CA_SECRET.into()), ..ObjectMeta::default() },
+            type_: Some("kubernetes.io/tls".into()),
+            data: Some(first.data()),
+            ..Secret::default()
+        };
+        match secrets.create(&PostParams::default(), &secret).await {
+            Ok(made) => made,
+            Err(kube::Error::Api(status)) if status.is_already_exists() => {
+                read().await?.ok_or_else(|| Error::Authority { secret: object.clone() })?
             }
+            Err(source) => return Err(Error::api("making", object.as_str())(source)),
         }
     };
     let kept = Kept::of(&secret).ok_or(Error::Authority { secret: object })?;

@@ -30,7 +30,7 @@ use crate::error::Error;
 use crate::report::Note;
 use crate::{Context, edit};
 use facts::Surroundings;
-pub(crate) use settings::unready;
+pub(crate) use settings::{of_cluster as settings_of_cluster, unready};
 
 type Migration = VirtualMachineInstanceMigration;
 

@@ -403,7 +403,7 @@ fn pages(node: &str, road: &Road) -> telemetry::Pages {
     let readiness = road.0.readiness.subscribe();
     let is_ready = road.0.readiness.subscribe();
     telemetry::Pages {
-        ready: Box::new(move || readiness.borrow().as_ref().map(|_| ()).map_err(ToString::to_string)),
+        ready: Box::new(move || readiness.borrow().clone().map_err(|why| why.to_string())),
         numbers: numbers::numbers(node, road, move || is_ready.borrow().is_ok()),
     }
 }

@@ -6,7 +6,7 @@ use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use api::kubevirt::{MigrationOptions, VirtualMachineInstance};
+use api::kubevirt::{MigrationMode, MigrationOptions, VirtualMachineInstance};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -171,6 +171,39 @@ async fn two_nodes() -> (Handler, Handler) {
 
 fn migration(status: &Status) -> Option<MigrationPhase> {
     status.migration.as_ref().map(|report| report.phase)
+}
+
+/// Whether the hypervisor's user may handle page faults of others is the machine's decision: without it post-copy is refused by name,
+/// and the guest stays.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn post_copy_finishes_what_does_not_converge_or_is_refused_with_the_reason() {
+    let (mut source, target) = two_nodes().await;
+    let _road = Road::open(&source, &target);
+    let mut options = slow("m1");
+    options.settings.allow_post_copy = true;
+    options.settings.allow_workload_disruption = true;
+    options.settings.completion_timeout_per_gib = 5;
+    source.send(&Command::Migrate { options }).await;
+    let over =
+        source.until("over", 180, |status| migration(status).is_some_and(MigrationPhase::is_final)).await;
+    let report = over.migration.clone().unwrap();
+    let node = if report.phase == MigrationPhase::Completed {
+        assert_eq!(report.mode, MigrationMode::PostCopy, "{report:?}");
+        target.until("running", 60, |status| status.phase == Phase::Running).await;
+        &target
+    } else {
+        let reason = report.reason.clone().unwrap_or_default().to_lowercase();
+        println!("refused: {reason}");
+        assert!(
+            reason.contains("postcopy") || reason.contains("userfault"),
+            "{report:?}\n{}",
+            target.pod.log()
+        );
+        assert_eq!(over.phase, Phase::Running, "{over:?}");
+        &source
+    };
+    let checked = node.control(&json!({ "check": {} }));
+    assert_eq!(checked["ok"], json!(true), "{checked}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

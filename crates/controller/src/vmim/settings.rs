@@ -44,7 +44,7 @@ pub(super) async fn of(vmi: &VirtualMachineInstance, context: &Context) -> Resul
 }
 
 /// The installation's settings alone: what limits are about.
-pub(super) fn of_cluster(context: &Context) -> MigrationOptions {
+pub(crate) fn of_cluster(context: &Context) -> MigrationOptions {
     effective(installation::current(&context.installation).as_deref(), None)
 }
 

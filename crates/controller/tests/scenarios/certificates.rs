@@ -1,11 +1,13 @@
 //! Certificates of handlers: given to handlers for their own node, and to nobody else.
 
+use std::time::{Duration, SystemTime};
+
 use api::names::{labels, objects};
 use apiserver::auth::User;
-use identity::{Member, Request};
+use identity::{Authority, Member, Request};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
@@ -72,11 +74,75 @@ async fn a_handler_gets_a_certificate_that_its_peers_believe() {
     let member = Member::of_pem(&certificate).unwrap();
     assert_eq!((member.component(), member.node()), ("virt-handler", "node01"));
     let (_, end) = identity::validity(&certificate).unwrap();
-    let hour = std::time::SystemTime::now() + std::time::Duration::from_mins(61);
+    let hour = SystemTime::now() + Duration::from_mins(61);
     assert!(end < hour, "no longer than was asked for");
     let maps: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), INSTALLATION);
     let bundle = maps.get(objects::CA).await.unwrap().data.unwrap()[objects::CA_BUNDLE_KEY].clone();
     tunnel::Credentials::tls(&request.with_certificate(&certificate), &[&bundle]).unwrap();
+}
+
+/// An authority that was made so long ago, and is valid for so long from now.
+fn authority(age: Duration, left: Duration) -> Authority {
+    let now = SystemTime::now();
+    Authority::generate_between("kubevirt-ca", now - age, now + left).unwrap()
+}
+
+/// Keeps authorities as an earlier controller left them.
+pub async fn seed(cluster: &Cluster, signing: &Authority, next: Option<&Authority>) {
+    let secrets: Api<Secret> = Api::namespaced(cluster.client.clone(), INSTALLATION);
+    let mut data = json!({ "tls.crt": signing.certificate(), "tls.key": signing.to_pem().key });
+    if let Some(next) = next {
+        data["next.crt"] = json!(next.certificate());
+        data["next.key"] = json!(next.to_pem().key);
+    }
+    let secret = json!({ "metadata": { "name": objects::CA_SECRET }, "stringData": data });
+    secrets.create(&PostParams::default(), &object(secret)).await.unwrap();
+}
+
+/// An authority in the last fifth of its life.
+pub fn old_authority() -> Authority {
+    authority(Duration::from_hours(6 * 24), Duration::from_hours(12))
+}
+
+/// The bundle, once it is another than this.
+async fn bundle(cluster: &Cluster, other_than: &str) -> String {
+    let maps: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), INSTALLATION);
+    eventually("another bundle", async || {
+        let map = maps.get_opt(objects::CA).await.unwrap()?;
+        let bundle = map.data?.remove(objects::CA_BUNDLE_KEY)?;
+        (bundle != other_than).then_some(bundle)
+    })
+    .await
+}
+
+#[tokio::test]
+async fn an_authority_near_its_end_gets_a_successor_that_is_believed_before_it_signs() {
+    let cluster = Cluster::new().await;
+    let old = old_authority();
+    seed(&cluster, &old, None).await;
+    cluster.start();
+    let both = bundle(&cluster, old.certificate()).await;
+    assert!(both.starts_with(old.certificate()) && both.len() > old.certificate().len(), "{both}");
+    let pod = handler(&cluster, "node01").await;
+    let request = Request::new("node01").unwrap();
+    let answered = ask(client(&cluster, HANDLER, &pod), &request).await;
+    assert!(identity::is_signed_by(&certificate(&answered).unwrap(), old.certificate()).unwrap());
+}
+
+#[tokio::test]
+async fn a_successor_that_everybody_knows_signs_and_the_one_before_is_still_believed() {
+    let cluster = Cluster::new().await;
+    let (old, next) = (old_authority(), authority(Duration::from_hours(1), Duration::from_hours(7 * 24)));
+    seed(&cluster, &old, Some(&next)).await;
+    cluster.start();
+    let both = bundle(&cluster, "").await;
+    assert_eq!(both, [next.certificate(), old.certificate()].concat());
+    let pod = handler(&cluster, "node01").await;
+    let request = Request::new("node01").unwrap();
+    let answered = ask(client(&cluster, HANDLER, &pod), &request).await;
+    let given = certificate(&answered).unwrap();
+    assert!(identity::is_signed_by(&given, next.certificate()).unwrap());
+    tunnel::Credentials::tls(&request.with_certificate(&given), &[&both]).unwrap();
 }
 
 #[tokio::test]

@@ -118,6 +118,7 @@ async fn observed(used: &Used, operator: bool) -> Cluster {
     let cluster = Cluster::new().await;
     if operator {
         install(&cluster).await;
+        certificates::seed(&cluster, &certificates::old_authority(), None).await;
     }
     crate::claims::leave_an_address(&cluster).await;
     let record = used.clone();

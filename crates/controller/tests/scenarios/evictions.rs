@@ -39,6 +39,29 @@ async fn evacuation_of(cluster: &Cluster, instance: &str, known: &[String]) -> M
 }
 
 #[tokio::test]
+async fn a_taint_drains_a_node_of_what_may_move() {
+    let cluster = Cluster::new().await;
+    cluster.start_with_webhooks().await;
+    cluster.add_node("node02").await;
+    runs(&cluster, "wren", "LiveMigrate").await;
+    runs(&cluster, "stays", "None").await;
+    let nodes: kube::Api<k8s_openapi::api::core::v1::Node> = kube::Api::all(cluster.client.clone());
+    let taint = |key: &str, effect: &str| {
+        let taints = json!({ "spec": { "taints": [{ "key": key, "effect": effect }] } });
+        (nodes.clone(), kube::api::Patch::Merge(taints))
+    };
+    for (key, effect) in [("other", "NoSchedule"), (annotations::DRAIN_TAINT, "NoSchedule")] {
+        let (nodes, patch) = taint(key, effect);
+        nodes.patch("node01", &kube::api::PatchParams::default(), &patch).await.unwrap();
+    }
+    let made = evacuation_of(&cluster, "wren", &[]).await;
+    assert_eq!(made.annotations()[annotations::EVACUATION_MIGRATION], "node01");
+    cluster.brought_to(&made, "node02", MigrationPhase::Succeeded).await;
+    let all = cluster.migrations().list(&kube::api::ListParams::default()).await.unwrap().items;
+    assert!(all.iter().all(|migration| migration.spec.vmi_name == "wren"), "who has no strategy stays");
+}
+
+#[tokio::test]
 async fn an_evicted_vm_moves_and_the_eviction_is_answered_with_later() {
     let cluster = Cluster::new().await;
     cluster.start_with_webhooks().await;

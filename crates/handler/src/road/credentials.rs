@@ -156,7 +156,7 @@ async fn superseded(certificate: &str, bundle: &mut watch::Receiver<Option<Strin
             return;
         }
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 /// One certificate for a new key. Waits for the answer as long as the request is there.

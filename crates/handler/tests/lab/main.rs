@@ -10,6 +10,7 @@ mod console;
 mod crowd;
 mod deaths;
 mod faults;
+mod drain;
 mod footprint;
 mod guest;
 mod installation;

@@ -322,12 +322,12 @@ impl Installation {
         let text = |field: &str| state[field].as_str().unwrap().to_owned();
         let (uid, target, address) = (text("migrationUid"), text("targetNode"), text("targetNodeAddress"));
         let refused = || self.number(&target, "godwit_tunnel_refusals_total{reason=\"token\"}");
-        assert_eq!(refused(), 0.0);
+        assert_eq!(refused(), 0);
         // Magic; UID, channel 49152 and token, each with its length before it.
         let preamble = format!(r"godwit\000\001\0{:o}{uid}\002\300\000\040{}", uid.len(), "x".repeat(32));
         let command = format!("sh -c \"printf '{preamble}' | socat -t10 - TCP:{address}:9186\"");
         assert_eq!(self.in_handler(source, &command), "", "not a word");
-        self.until_it_is("it is counted", PATIENCE, || refused() >= 1.0);
+        self.until_it_is("it is counted", PATIENCE, || refused() >= 1);
     }
 
     /// Whoever watches the handlers and the controller sees the move.
@@ -335,11 +335,11 @@ impl Installation {
         let labels = format!(r#"{{namespace="default",name="traveller",node="{source}"}}"#);
         for name in ["data_bytes_total", "data_processed_bytes", "memory_transfer_rate_bytes"] {
             let number = format!("kubevirt_vmi_migration_{name}{labels}");
-            self.until_it_is(&number, PATIENCE, || self.number(source, &number) > 0.0);
+            self.until_it_is(&number, PATIENCE, || self.number(source, &number) > 0);
         }
         let sent = r#"godwit_tunnel_bytes_total{channel="memory",direction="sent"}"#;
-        assert!(self.number(source, sent) > 0.0);
-        assert_eq!(self.number(source, r#"godwit_tunnel_transfers{direction="outgoing"}"#), 1.0);
+        assert!(self.number(source, sent) > 0);
+        assert_eq!(self.number(source, r#"godwit_tunnel_transfers{direction="outgoing"}"#), 1);
         let all = self.kubectl_ok(&[
             "-n",
             "kubevirt",
@@ -350,18 +350,18 @@ impl Installation {
             "-o",
             "jsonpath={.items[*].status.podIP}",
         ]);
-        let shown = |name: &str| -> Vec<f64> {
+        let shown = |name: &str| -> Vec<u64> {
             all.split(' ').filter_map(|address| number(&self.scrape(source, address), name)).collect()
         };
         let mut leading = shown("kubevirt_virt_controller_leading_status");
-        leading.sort_by(f64::total_cmp);
-        assert_eq!(leading, [0.0, 1.0]);
-        assert_eq!(shown("kubevirt_vmi_migrations_in_running_phase"), [1.0], "of the leader alone");
+        leading.sort_unstable();
+        assert_eq!(leading, [0, 1]);
+        assert_eq!(shown("kubevirt_vmi_migrations_in_running_phase"), [1], "of the leader alone");
         assert_eq!(
             shown(
                 r#"kubevirt_vmi_migration_failed{vmi="traveller",vmim="target-handler-dies",namespace="default"}"#
             ),
-            [1.0]
+            [1]
         );
     }
 
@@ -371,7 +371,7 @@ impl Installation {
     }
 
     /// A number of the handler of a node; zero if it is not there.
-    fn number(&self, node: &str, name: &str) -> f64 {
+    fn number(&self, node: &str, name: &str) -> u64 {
         let pod = self.handler(node).name;
         let address = self.in_installation(&["get", "pod", &pod, "-o", "jsonpath={.status.podIP}"]);
         number(&self.scrape(node, &address), name).unwrap_or_default()
@@ -389,8 +389,10 @@ impl Installation {
     }
 }
 
-fn number(text: &str, name: &str) -> Option<f64> {
-    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
+/// Of those that are whole.
+fn number(text: &str, name: &str) -> Option<u64> {
+    let shown = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
+    shown.trim_end_matches(".0").parse().ok()
 }
 
 /// A node that is none of these.

@@ -19,6 +19,7 @@ use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Api, Client, CustomResourceExt as _, ResourceExt as _};
 use serde_json::{Value, json};
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tunnel::{Channel, Credentials, Dialler, Migration, Route, Source, Target};
 
@@ -34,7 +35,7 @@ fn member(node: &str) -> Member {
 }
 
 /// An installation that says this of migrations, an authority, and one who signs.
-pub async fn install(client: &Client, migrations: Value) -> Authority {
+pub async fn install(client: &Client, migrations: Value) -> (Authority, JoinHandle<()>) {
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
     let crd = KubeVirt::crd();
     crds.create(&PostParams::default(), &crd).await.unwrap();
@@ -55,21 +56,22 @@ pub async fn install(client: &Client, migrations: Value) -> Authority {
         json!({ "metadata": { "name": "kubevirt-ca" }, "data": { "ca-bundle": authority.certificate() } });
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "kubevirt");
     maps.create(&PostParams::default(), &serde_json::from_value(bundle).unwrap()).await.unwrap();
-    tokio::spawn(sign(client.clone(), Authority::from_pem(authority.to_pem().clone(), "test").unwrap()));
-    authority
+    let signer = tokio::spawn(sign(client.clone(), copy(&authority)));
+    (authority, signer)
 }
 
 /// A node whose handler's pod is this test: `migration0` leads to another node, which is a namespace.
 struct Site {
     client: Client,
     authority: Authority,
+    signer: JoinHandle<()>,
     road: Road,
 }
 
 impl Site {
     async fn new(node: &Node) -> Self {
         let client = node.client.clone();
-        let authority = install(&client, json!({ "network": "fast" })).await;
+        let (authority, signer) = install(&client, json!({ "network": "fast" })).await;
         run("ip", &["netns", "add", "peer"]);
         run(
             "ip",
@@ -88,7 +90,14 @@ impl Site {
         };
         let (road, work) = Road::new(client.clone(), NODE, options);
         tokio::spawn(work.run());
-        Self { client, authority, road }
+        Self { client, authority, signer, road }
+    }
+
+    /// Publishes these authorities, the one who signs first.
+    async fn believe(&self, authorities: &[&str]) {
+        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), "kubevirt");
+        let patch = Patch::Merge(json!({ "data": { "ca-bundle": authorities.concat() } }));
+        maps.patch("kubevirt-ca", &PatchParams::default(), &patch).await.unwrap();
     }
 
     async fn set(&self, migrations: Value) {
@@ -137,20 +146,30 @@ impl Site {
     }
 
     fn forward_as(&self, who: &Identity, path: &Path, address: IpAddr, route: Route) -> tunnel::Forward {
-        let credentials = Credentials::tls(who, &[self.authority.certificate()]).unwrap();
-        let peer = net::Namespace::open(Path::new("/run/netns/peer")).unwrap();
-        let target = Target { address: SocketAddr::new(address, PORT), member: member(NODE), token: None };
-        let forwarded = peer.run(|| {
-            let dialler = Dialler::new([198, 51, 100, 2].into(), credentials);
-            dialler.forward(path, target, route)
-        });
-        forwarded.unwrap().unwrap()
+        forward_believing(who, self.authority.certificate(), path, address, route)
     }
 }
 
 fn certificate(authority: &Authority, node: &str, life: Duration) -> Identity {
     let subject = Subject { common_name: node.into(), member: Some(member(node)), ..Subject::default() };
     authority.issue(&subject, life).unwrap()
+}
+
+fn forward_believing(
+    who: &Identity,
+    bundle: &str,
+    path: &Path,
+    address: IpAddr,
+    route: Route,
+) -> tunnel::Forward {
+    let credentials = Credentials::tls(who, &[bundle]).unwrap();
+    let peer = net::Namespace::open(Path::new("/run/netns/peer")).unwrap();
+    let target = Target { address: SocketAddr::new(address, PORT), member: member(NODE), token: None };
+    let forwarded = peer.run(|| {
+        let dialler = Dialler::new([198, 51, 100, 2].into(), credentials);
+        dialler.forward(path, target, route)
+    });
+    forwarded.unwrap().unwrap()
 }
 
 /// What the handler has counted.
@@ -163,6 +182,10 @@ fn refusals(reason: &str) -> u64 {
 
 fn route() -> Route {
     Route::new(Migration::new("5f0c8d1e-94a1-4f6c-b3a7-0d8c2d6f3a11").unwrap(), Channel::MEMORY)
+}
+
+fn copy(authority: &Authority) -> Authority {
+    Authority::from_pem(authority.to_pem().clone(), "test").unwrap()
 }
 
 /// The signer.
@@ -262,6 +285,73 @@ fn it_moves_with_its_address_and_a_transfer_goes_on() {
         run("ip", &["link", "delete", "migration0"]);
         site.closed(&Unavailable::NoInterface { network: network() }).await;
         eventually("nobody listens", || listeners().is_empty()).await;
+    });
+}
+
+#[test]
+fn another_authority_takes_over_while_a_transfer_runs() {
+    isolated("road::another_authority_takes_over_while_a_transfer_runs", |node| async move {
+        let site = Site::new(&node).await;
+        write_status(&["198.51.100.1"]);
+        add("198.51.100.1");
+        site.here(on("198.51.100.1")).await;
+        let destination = UnixListener::bind("/run/destination").unwrap();
+        let channels = [(Channel::MEMORY, "/run/destination".into())];
+        let source = Source::Certificate(member("peer"));
+        let _open = site.road.registrations().register(route().migration, source, channels).unwrap();
+        let address = IpAddr::from([198, 51, 100, 1]);
+        let _forward = site.forward(Path::new("/run/forward"), address);
+        let sending = UnixStream::connect("/run/forward").unwrap();
+        let (receiving, _) = destination.accept().unwrap();
+        ping(&sending, &receiving, *b"old1");
+
+        // Believed first, then the one who signs: the handler asks for a certificate of it at once.
+        let hour = Duration::from_hours(1);
+        let next = Authority::generate("authority", hour).unwrap();
+        let (old, new) = (site.authority.certificate().to_owned(), next.certificate().to_owned());
+        site.believe(&[&old, &new]).await;
+        site.signer.abort();
+        tokio::spawn(sign(site.client.clone(), copy(&next)));
+        site.believe(&[&new, &old]).await;
+        let shown = || {
+            let hello = "openssl s_client -connect 198.51.100.1:9186 -tls1_3 -alpn godwit/1 -servername";
+            let command = format!("{hello} {} </dev/null 2>/dev/null | openssl x509", route().server_name());
+            let shown = std::process::Command::new("ip")
+                .args(["netns", "exec", "peer", "sh", "-c", &command])
+                .output();
+            String::from_utf8(shown.unwrap().stdout).unwrap()
+        };
+        eventually("it shows a certificate of the new one", || {
+            identity::is_signed_by(&shown(), &new).is_ok_and(|signed| signed)
+        })
+        .await;
+        ping(&sending, &receiving, *b"old2");
+
+        // Peers that have not renewed yet still come in, and those that have.
+        for (signer, word) in [(&site.authority, *b"old3"), (&next, *b"new1")] {
+            let who = certificate(signer, "peer", hour);
+            let path = Path::new("/run/another");
+            let both = [old.as_str(), new.as_str()].concat();
+            let _forward = forward_believing(&who, &both, path, address, route());
+            let sending = UnixStream::connect(path).unwrap();
+            let (receiving, _) = destination.accept().unwrap();
+            ping(&sending, &receiving, word);
+        }
+
+        // When the old one is gone, what is open goes on, and nobody new comes in by it.
+        site.believe(&[&new]).await;
+        let before = refusals("untrusted_certificate");
+        eventually("the old one is believed no more", || {
+            let (who, path) = (certificate(&site.authority, "peer", hour), Path::new("/run/another"));
+            let _forward = forward_believing(&who, &new, path, address, route());
+            let mut sending = UnixStream::connect(path).unwrap();
+            sending.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+            // Until then it is let in, and waits in vain.
+            let _ = sending.read(&mut [0]);
+            refusals("untrusted_certificate") > before
+        })
+        .await;
+        ping(&sending, &receiving, *b"old4");
     });
 }
 
