@@ -29,9 +29,11 @@ use wire::{AcceleratorPolicy, Command, MigrateOptions, MigrationPhase, Migration
 use super::decide::{Situation, Told};
 use super::role::Role;
 
-/// Connections for memory beside the first. More carry more where processors are many, and take them from guests where they
-/// are not.
+/// Connections for memory beside the first. More carry more where processors are many.
 const MOST_CONNECTIONS: usize = 8;
+/// With fewer processors, more connections take from guests what they give to the move: then there is one. One is also what QEMU
+/// takes down most reliably when the road is cut.
+const MANY_PROCESSORS: usize = 4;
 /// Why a move was given up that somebody asked to give up without saying why.
 const ABORTED: &str = "Live migration has been aborted";
 
@@ -191,9 +193,13 @@ fn move_options(
     MigrateOptions {
         uid: state.migration_uid.clone().unwrap_or_default(),
         sockets: source_instance(state, instance),
-        parallel_connections: u16::try_from(processors.min(MOST_CONNECTIONS)).ok(),
+        parallel_connections: parallel_connections(processors),
         settings: options(state),
     }
+}
+
+fn parallel_connections(processors: usize) -> Option<u16> {
+    u16::try_from(processors.min(MOST_CONNECTIONS)).ok().filter(|_| processors >= MANY_PROCESSORS)
 }
 
 /// How far the move is that leaves from here.

@@ -175,7 +175,7 @@ mod tests {
         assert!(!process.is_at_its_end());
         // Not reaped yet: it is at its end all the same.
         child.kill().unwrap();
-        tokio::time::timeout(Duration::from_secs(60), Process::ended(Ok(&process))).await.unwrap();
+        tokio::time::timeout(Duration::from_mins(1), Process::ended(Ok(&process))).await.unwrap();
         child.wait().unwrap();
         assert!(process.is_at_its_end());
         let reused = Process { id: std::process::id(), began: process.began };

@@ -151,6 +151,7 @@ fn a_source_waits_for_an_address_opens_sockets_and_moves_once() {
     assert_eq!((options.sockets.as_str(), options.parallel_connections), ("u", Some(4)));
     side.told.migrate = Some("m".to_owned());
     assert_eq!(side.decide().tell, None);
+    assert_eq!([2, 4, 64].map(parallel_connections), [None, Some(4), Some(8)], "a small node has one");
 }
 
 #[test]
