@@ -96,8 +96,9 @@ fn a_command_of_an_agent_that_was_killed_is_ended_by_the_next() {
         std::mem::forget(session);
 
         let next = node.open();
-        assert!(!runs(), "{:?}", processes());
         assert_eq!(pid_files(&directory), 0);
+        // The container runtime that waited for the command ends by itself, in its own time.
+        eventually("nothing of it runs", || !runs()).await;
         assert!(matches!(next.state(&container.id).await.unwrap(), Some(State::Running { .. })));
         next.remove(&container.id).await.unwrap();
     });
