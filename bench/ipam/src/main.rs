@@ -46,7 +46,7 @@ struct Options {
     /// The plugin to compare with; without it, its rows are left out
     #[arg(long, env = "GODWIT_WHEREABOUTS", value_name = "FILE")]
     whereabouts: Option<PathBuf>,
-    /// Where the API server and the nodes keep their data while they run: on a disk [default: the directory of this program]
+    /// Where the API server keeps its data while it runs: on a disk [default: the directory of this program]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }

@@ -119,7 +119,7 @@ impl Row {
             "cniVersion": "1.1.0", "name": "bench", "type": "macvlan",
             "ipam": {
                 "type": "godwit-ipam", "range": range, "network_name": network, "node_name": format!("node-{node}"),
-                "data_dir": place.path().join(format!("{network}-node-{node}")),
+                "data_dir": place.journal(&network, node),
                 "kubernetes": { "kubeconfig": place.kubeconfig() },
             },
         })
