@@ -1,4 +1,5 @@
-//! Where it is measured: a directory on a disk, an API server in it, and the plugin under its name.
+//! Where it is measured: a directory on a disk, an API server in it, and the plugin as it installs itself on a node: under its name, and
+//! with a service account of its own.
 //!
 //! The nodes' journals are in memory. They are never flushed, so a disk would not be waited for either; but fifty nodes on one ext4 would
 //! search for inodes among those that the others gave up in the last minutes, which costs each of them as much as all else.
@@ -12,6 +13,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use api::godwit::AddressAllocation;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use k8s_openapi::api::authentication::v1::TokenRequest;
+use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ListParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -44,8 +49,6 @@ impl Place {
             .stdout(Stdio::null())
             .spawn()
             .context("starting setsid")?;
-        let path = directory.path().join("godwit-ipam");
-        std::os::unix::fs::symlink(plugin, &path)?;
         let log = File::create(directory.path().join("log"))?;
         let server = Command::new("setpriv")
             .args(["--pdeathsig", "KILL"])
@@ -60,9 +63,10 @@ impl Place {
             .spawn()
             .context("starting setpriv")?;
         let theirs = theirs.map(Path::to_owned);
+        let path = directory.path().join("plugins/godwit-ipam");
         let place = Self { directory, nodes, server, janitor, plugin: path, theirs };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(place.prepare()).context("preparing the API server")?;
+        runtime.block_on(place.prepare(plugin)).context("preparing the API server")?;
         Ok(place)
     }
 
@@ -75,7 +79,8 @@ impl Place {
         self.nodes.path().join(format!("{network}-node-{node}"))
     }
 
-    pub fn kubeconfig(&self) -> PathBuf {
+    /// The administrator's.
+    fn kubeconfig(&self) -> PathBuf {
         self.path().join("kubeconfig")
     }
 
@@ -85,7 +90,7 @@ impl Place {
     }
 
     /// Waits for the server, and has it serve addresses.
-    async fn prepare(&self) -> Result<()> {
+    async fn prepare(&self, plugin: &Path) -> Result<()> {
         let deadline = Instant::now() + START_LIMIT;
         let client = loop {
             if let Ok(kubeconfig) = Kubeconfig::read_from(self.kubeconfig())
@@ -100,6 +105,7 @@ impl Place {
             ensure!(Instant::now() < deadline, "it is not ready after {START_LIMIT:?}");
             tokio::time::sleep(Duration::from_millis(5)).await;
         };
+        self.install(plugin, client.clone()).await.context("installing the plugin")?;
         let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
         for definition in api::crds() {
             if definition.metadata.name.as_deref() == Some("addressallocations.godwit.dev") {
@@ -107,7 +113,7 @@ impl Place {
             }
         }
         if self.theirs.is_some() {
-            let settings = json!({ "kubernetes": { "kubeconfig": self.kubeconfig() } });
+            let settings = json!({ "kubernetes": { "kubeconfig": self.node_kubeconfig() } });
             std::fs::write(self.their_configuration(), settings.to_string())?;
             for kind in ["IPPool", "OverlappingRangeIPReservation"] {
                 definitions.create(&PostParams::default(), &definition_of(kind)?).await?;
@@ -119,6 +125,43 @@ impl Place {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         Ok(())
+    }
+}
+
+impl Place {
+    /// Does what the plugin's pod does on a node.
+    async fn install(&self, plugin: &Path, client: Client) -> Result<()> {
+        let accounts: Api<ServiceAccount> = Api::namespaced(client, "default");
+        let account: ServiceAccount =
+            serde_json::from_value(json!({ "metadata": { "name": "godwit-cni" } }))?;
+        accounts.create(&PostParams::default(), &account).await?;
+        let request = TokenRequest::default();
+        let token = accounts.create_token_request("godwit-cni", &PostParams::default(), &request).await?;
+        let token = token.status.and_then(|status| status.token).context("a token")?;
+        let administrator = Kubeconfig::read_from(self.kubeconfig())?;
+        let cluster =
+            administrator.clusters.into_iter().find_map(|named| named.cluster).context("a cluster")?;
+        let authority = cluster.certificate_authority_data.context("the server's authority")?;
+        let path = |name: &str| self.path().join(name);
+        for directory in ["account", "plugins", "settings"] {
+            std::fs::create_dir(path(directory))?;
+        }
+        std::fs::write(path("account/token"), token)?;
+        std::fs::write(path("account/ca.crt"), STANDARD.decode(authority)?)?;
+        let installation = ipam::Installation {
+            program: plugin.to_owned(),
+            plugins: path("plugins"),
+            names: vec!["godwit-ipam".to_owned()],
+            settings: path("settings"),
+            account: path("account"),
+            server: cluster.server.context("the server's URL")?,
+        };
+        Ok(installation.once()?)
+    }
+
+    /// The plugin's own.
+    pub fn node_kubeconfig(&self) -> PathBuf {
+        self.path().join("settings/godwit.kubeconfig")
     }
 }
 
