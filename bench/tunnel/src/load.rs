@@ -22,6 +22,8 @@ const CHUNK: usize = 256 << 10;
 const PAGE: usize = 4096;
 const REQUEST: usize = 16;
 const STREAM: u8 = b's';
+/// A stream whose end nobody waits for. It may come late, when its relay is killed, and must not be taken for another's.
+const NOISE: u8 = b'n';
 const PAGES: u8 = b'p';
 const DIRECT_PORT: u16 = 9187;
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -79,15 +81,17 @@ fn serve(mut stream: Box<dyn Stream>, ended: &mpsc::Sender<(Instant, u64)>, swal
     let mut kind = [0];
     // A connection that says nothing was only a look whether someone is there.
     match stream.read_exact(&mut kind).map(|()| kind[0]) {
-        Ok(STREAM) => {
+        Ok(kind @ (STREAM | NOISE)) => {
             let mut buffer = vec![0; CHUNK];
             let mut length = 0;
             while let Ok(read @ 1..) = stream.read(&mut buffer) {
                 length += read as u64;
                 swallowed.fetch_add(read as u64, Ordering::Relaxed);
             }
-            // Nobody waits for the end of a stream that only makes noise.
-            let _ = ended.send((Instant::now(), length));
+            if kind == STREAM {
+                // Who waited for it may have given up.
+                let _ = ended.send((Instant::now(), length));
+            }
         }
         Ok(_) => {
             let (mut request, page) = ([0; REQUEST], [7; PAGE]);
@@ -166,7 +170,7 @@ impl<'a> Path<'a> {
     /// Fetches pages through one channel for a while, with a stream on another one: latencies, and MiB/s of the stream.
     pub fn pages_beside_a_stream(&self, time: Duration) -> Result<(Vec<Duration>, f64)> {
         let (mut noise, mut pages) = (self.connect()?, self.connect()?);
-        noise.write_all(&[STREAM])?;
+        noise.write_all(&[NOISE])?;
         pages.write_all(&[PAGES])?;
         let enough = AtomicBool::new(false);
         thread::scope(|scope| {
