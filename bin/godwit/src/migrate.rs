@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use api::condition::{self, ConditionStatus};
 use api::kubevirt::{
     MigrationPhase, MigrationStatus, VirtualMachineInstance, VirtualMachineInstanceMigration,
@@ -64,7 +64,7 @@ async fn migrate(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let asked = migrations
         .create(&PostParams::default(), &request(vm, arguments.node.as_deref()))
         .await
-        .with_context(|| format!("asking for a move of VM {vm}"))?;
+        .map_err(|error| refused(vm, error))?;
     let name = asked.name_any();
     if !arguments.wait {
         if arguments.json {
@@ -92,6 +92,14 @@ async fn migrate(arguments: Arguments) -> anyhow::Result<ExitCode> {
     match outcome.failure {
         None => Ok(ExitCode::SUCCESS),
         Some(reason) => bail!("VM {vm} has not moved: {reason}. It runs on {}", outcome.from),
+    }
+}
+
+/// What the API server says is meant for people; what else can go wrong has its own words.
+fn refused(vm: &str, error: kube::Error) -> anyhow::Error {
+    match error {
+        kube::Error::Api(status) => anyhow!("VM {vm} is not asked to move: {}", status.message),
+        other => anyhow::Error::new(other).context(format!("asking for a move of VM {vm}")),
     }
 }
 
