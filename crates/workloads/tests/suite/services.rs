@@ -31,6 +31,11 @@ async fn a_service_lists_its_pods_and_which_are_ready() {
             json!({"replicas": 2, "template": {"spec": {"containers": container}}}),
         ))
         .await;
+    eventually("both pods: an orphan that comes earlier would be taken for one of them", async || {
+        let pods = cluster.api::<Pod>().list(&ListParams::default()).await.unwrap();
+        (pods.items.len() == 2).then_some(())
+    })
+    .await;
     cluster.pod("sick", json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": "broken"}]}})).await;
     let port = json!([{"name": "web", "port": 80, "targetPort": "http"}]);
     cluster
