@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use bench_stage::machine::{Machine, Meter, await_quiet};
 use bench_stage::{Stage, relay};
-use clap::{Parser, Subcommand};
+use clap::Parser;
 use serde_json::{Value, json};
 
 use qemu::{Image, Qemu};
@@ -35,7 +35,7 @@ const UNLIMITED: u64 = i64::MAX as u64;
 #[derive(Parser)]
 struct Options {
     #[command(subcommand)]
-    command: Option<Internal>,
+    command: Option<relay::Internal>,
     /// How often every way is taken, idle and dirtying each
     #[arg(long, default_value_t = 10, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
@@ -63,39 +63,14 @@ struct Options {
     json: Option<PathBuf>,
 }
 
-#[derive(Subcommand)]
-enum Internal {
-    /// One side of our tunnel, as a process: started by the benchmark itself
-    #[command(hide = true)]
-    Relay(relay::Relay),
-}
-
 fn main() -> ExitCode {
-    match start(Options::parse()) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("bench-migrate: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    let mut options = Options::parse();
+    let command = options.command.take();
+    bench_stage::play("bench-migrate", command, |stage| run(&options, stage))
 }
 
-/// Whether the goals are met, or were not asked for.
-fn start(mut options: Options) -> Result<bool> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    if let Some(Internal::Relay(relay)) = options.command.take() {
-        return runtime.block_on(relay::run(relay)).map(|()| true);
-    }
-    let image = Image::find()?;
-    let stage = runtime.block_on(Stage::new())?;
-    stage.strike_when_interrupted(&runtime)?;
-    // On the main thread, to which the lives of all processes are tied.
-    run(&options, &stage, &image)
-}
-
-fn run(options: &Options, stage: &Stage, image: &Image) -> Result<bool> {
-    let machine = Machine::look()?;
+fn run(options: &Options, stage: &Stage) -> Result<bool> {
+    let (machine, image) = (Machine::look()?, &Image::find()?);
     image.bring(stage)?;
     way::write_certificates(stage)?;
     let tunnel = way::start_tunnel(stage)?;

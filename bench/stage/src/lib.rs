@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -18,6 +18,33 @@ pub mod relay;
 pub const SOURCE: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 51, 100, 1));
 /// The address of the side that receives.
 pub const TARGET: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 51, 100, 2));
+
+/// A benchmark, or the relay that it started itself as. `run` is given the stage and says whether the goals are met, or were not asked
+/// for.
+pub fn play(
+    program: &str,
+    command: Option<relay::Internal>,
+    run: impl FnOnce(&Stage) -> Result<bool>,
+) -> ExitCode {
+    let played = || {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        if let Some(relay::Internal::Relay(relay)) = command {
+            return runtime.block_on(relay::run(relay)).map(|()| true);
+        }
+        let stage = runtime.block_on(Stage::new())?;
+        stage.strike_when_interrupted(&runtime)?;
+        // On the main thread, to which the lives of all processes are tied.
+        run(&stage)
+    };
+    match played() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("{program}: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
 
 /// Two nodes, as far as the tunnel knows.
 pub struct Stage {

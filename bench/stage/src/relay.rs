@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use clap::Args;
+use clap::{Args, Subcommand};
 use identity::Identity;
 use tunnel::{
     Channel, Credentials, Dialler, Listener, Migration, Registrations, Route, Source, Target, Token,
@@ -17,6 +17,14 @@ use crate::{SOURCE, Stage, TARGET, member};
 
 /// The port of the tunnel.
 pub const PORT: u16 = 9186;
+
+/// What a benchmark of the tunnel starts itself as.
+#[derive(Subcommand)]
+pub enum Internal {
+    /// One side of our tunnel, as a process: started by the benchmark itself
+    #[command(hide = true)]
+    Relay(Relay),
+}
 
 /// One side, as the command line has it.
 #[derive(Args)]

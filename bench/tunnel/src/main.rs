@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, bail};
 use bench_figures::percentile;
 use bench_stage::machine::{Machine, Meter, Use, await_quiet};
 use bench_stage::{Stage, relay};
-use clap::{Parser, Subcommand};
+use clap::Parser;
 
 use contender::{Contender, Pair};
 use load::{FarEnd, Path, mebibytes};
@@ -32,7 +32,7 @@ const ATTEMPTS: usize = 4;
 #[derive(Parser)]
 struct Options {
     #[command(subcommand)]
-    command: Option<Internal>,
+    command: Option<relay::Internal>,
     /// Only this contender, such as godwit-tls; may be given again
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
@@ -62,34 +62,10 @@ enum Measure {
     Latency,
 }
 
-#[derive(Subcommand)]
-enum Internal {
-    /// One side of our tunnel, as a process: started by the benchmark itself
-    #[command(hide = true)]
-    Relay(relay::Relay),
-}
-
 fn main() -> ExitCode {
-    match start(Options::parse()) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("bench-tunnel: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-/// Whether the goals are met, or were not asked for.
-fn start(mut options: Options) -> Result<bool> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    if let Some(Internal::Relay(relay)) = options.command.take() {
-        return runtime.block_on(relay::run(relay)).map(|()| true);
-    }
-    let stage = runtime.block_on(Stage::new())?;
-    stage.strike_when_interrupted(&runtime)?;
-    // On the main thread, to which the relays' lives are tied.
-    run(&options, &stage)
+    let mut options = Options::parse();
+    let command = options.command.take();
+    bench_stage::play("bench-tunnel", command, |stage| run(&options, stage))
 }
 
 fn run(options: &Options, stage: &Stage) -> Result<bool> {

@@ -158,6 +158,21 @@ fn cut_after(cluster: &Cluster, write: usize, cut: &Arc<Notify>) -> Client {
     Client::new(service, NAMESPACE)
 }
 
+/// Goes through something while the controller is killed after so many writes, and started again; whether it came to that.
+async fn through_a_kill(cluster: &Cluster, writes: usize, life: impl Future<Output = ()>) -> bool {
+    let (cut, was_cut) = (Arc::new(Notify::new()), Cell::new(false));
+    let killed = async {
+        cut.notified().await;
+        was_cut.set(true);
+        cluster.restart();
+        std::future::pending::<()>().await;
+    };
+    cluster.kill();
+    cluster.start_with(cut_after(cluster, writes, &cut), options("controller-1"));
+    tokio::select! { () = life => {}, () = killed => {} }
+    was_cut.get()
+}
+
 #[tokio::test]
 async fn a_move_ends_in_the_same_state_whichever_write_the_controller_is_killed_after() {
     let cluster = Cluster::with_controller().await;
@@ -167,7 +182,6 @@ async fn a_move_ends_in_the_same_state_whichever_write_the_controller_is_killed_
     let mut kills = 0;
     loop {
         let target = homes[(kills + 1) % 2];
-        let cut = Arc::new(Notify::new());
         let name = format!("move{kills}");
         let went = async {
             let migration = cluster.migrate(&name, "wren").await;
@@ -177,16 +191,7 @@ async fn a_move_ends_in_the_same_state_whichever_write_the_controller_is_killed_
             cluster.pod_ends(&source, "Succeeded").await;
             cluster.pod_goes(&source).await;
         };
-        let was_cut = Cell::new(false);
-        let killed = async {
-            cut.notified().await;
-            was_cut.set(true);
-            cluster.restart();
-            std::future::pending::<()>().await;
-        };
-        cluster.kill();
-        cluster.start_with(cut_after(&cluster, kills, &cut), options("controller-1"));
-        tokio::select! { () = went => {}, () = killed => {} }
+        let was_cut = Box::pin(through_a_kill(&cluster, kills, went)).await;
 
         let vmi = cluster.ready("wren").await;
         assert_eq!(vmi.uid(), before.uid());
@@ -197,7 +202,7 @@ async fn a_move_ends_in_the_same_state_whichever_write_the_controller_is_killed_
         assert_eq!(cluster.pods_of(&vmi).await.len(), 1, "killed after write {kills}: one pod is left");
         let status = cluster.migrations().get(&name).await.unwrap().status.unwrap();
         assert_eq!(status.phase_transition_timestamps.len(), 7, "killed after write {kills}: {status:?}");
-        if !was_cut.get() {
+        if !was_cut {
             break;
         }
         kills += 1;
@@ -211,20 +216,10 @@ async fn a_claim_is_one_and_is_let_go_of_whichever_write_the_controller_is_kille
     cluster.define_network().await;
     let mut kills = 0;
     loop {
-        let cut = Arc::new(Notify::new());
         let name = format!("wren{kills}");
         let lived = crate::claims::short_life(&cluster, &name);
-        let was_cut = Cell::new(false);
-        let killed = async {
-            cut.notified().await;
-            was_cut.set(true);
-            cluster.restart();
-            std::future::pending::<()>().await;
-        };
-        cluster.kill();
-        cluster.start_with(cut_after(&cluster, kills, &cut), options("controller-1"));
-        tokio::select! { () = lived => {}, () = killed => {} }
-        if !was_cut.get() {
+        let was_cut = Box::pin(through_a_kill(&cluster, kills, lived)).await;
+        if !was_cut {
             break;
         }
         kills += 1;

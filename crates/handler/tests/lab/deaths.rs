@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::guest::Counter;
 use crate::installation::{Installation, LauncherPod, simple_instance};
-use crate::{PATIENCE, TIDY};
+use crate::{PATIENCE, TIDY, asked};
 
 const NODE: &str = "node-1";
 /// Who asks the guests.
@@ -67,8 +67,8 @@ struct Victim {
 
 #[test]
 fn whatever_is_killed_nothing_is_left_and_neighbours_go_on() {
-    let seed = setting("GODWIT_SEED").unwrap_or_else(|| fastrand::u64(..));
-    let count = setting("GODWIT_DEATHS").map_or(FEW, |count| usize::try_from(count).unwrap());
+    let seed = asked("GODWIT_SEED").unwrap_or_else(|| fastrand::u64(..));
+    let count = asked("GODWIT_DEATHS").map_or(FEW, |count| usize::try_from(count).unwrap());
     println!("GODWIT_SEED={seed} GODWIT_DEATHS={count}");
     let mut random = fastrand::Rng::with_seed(seed);
     let mut combinations = Combination::all();
@@ -107,11 +107,6 @@ fn whatever_is_killed_nothing_is_left_and_neighbours_go_on() {
         neighbour.is_well(&lab);
     }
     println!("longest silence of the neighbour: {:.1?}", neighbour.counter.longest_silence());
-}
-
-fn setting(name: &str) -> Option<u64> {
-    let text = std::env::var(name).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text:?} is not a number")))
 }
 
 /// Starts a machine for each; those that are to be killed early only have a pod that runs.

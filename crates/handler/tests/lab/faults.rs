@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::asked;
 use crate::installation::{Installation, NODES};
 use crate::moves::{Listener, request};
 
@@ -115,8 +116,8 @@ impl fmt::Display for Combination {
 
 #[test]
 fn whatever_fails_during_a_move_the_guest_runs_at_one_place_and_can_move_again() {
-    let seed = setting("GODWIT_SEED").unwrap_or_else(|| fastrand::u64(..));
-    let count = setting("GODWIT_FAULTS").map_or(FEW, |count| usize::try_from(count).unwrap());
+    let seed = asked("GODWIT_SEED").unwrap_or_else(|| fastrand::u64(..));
+    let count = asked("GODWIT_FAULTS").map_or(FEW, |count| usize::try_from(count).unwrap());
     println!("GODWIT_SEED={seed} GODWIT_FAULTS={count}");
     let mut random = fastrand::Rng::with_seed(seed);
     let mut all = Combination::all();
@@ -167,11 +168,6 @@ fn whatever_fails_during_a_move_the_guest_runs_at_one_place_and_can_move_again()
         }
     }
     println!("longest silence: {:.1?}", listener.silence());
-}
-
-fn setting(name: &str) -> Option<u64> {
-    let text = std::env::var(name).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text:?} is not a number")))
 }
 
 impl Installation {

@@ -27,3 +27,9 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Within this nothing may be left of a machine.
 const TIDY: Duration = Duration::from_secs(90);
+
+/// A number that somebody asked for in the environment: a seed, or how much is tried.
+fn asked(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text:?} is not a number")))
+}
