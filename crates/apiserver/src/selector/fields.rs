@@ -15,7 +15,7 @@ pub struct FieldSelector {
     terms: Vec<Term>,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Term {
     field: String,
     equal: bool,
@@ -45,10 +45,12 @@ impl FieldSelector {
                 absent: absent(kind, field),
             });
         }
-        match terms.iter().find(|term| !offers(kind, &term.field)) {
-            Some(term) => Err(unsupported(kind, &term.field)),
-            None => Ok(Self { terms }),
+        if let Some(term) = terms.iter().find(|term| !offers(kind, &term.field)) {
+            return Err(unsupported(kind, &term.field));
         }
+        // The text's order depends on how each term is spelt (`=` or `==`); the terms' own does not.
+        terms.sort_unstable();
+        Ok(Self { terms })
     }
 
     pub fn matches(&self, object: &Value) -> bool {
