@@ -2,7 +2,7 @@
 //!
 //! Connections are dialled one after the other, in the order in which they were accepted, and the next one only when the target has
 //! said that the one before arrived: some versions of QEMU take the first connection that they accept for the main one. So one thread at
-//! a time accepts; it stays with the connection that it made, and a new thread takes its place.
+//! a time accepts; it stays with the connection that it made, and another takes its place.
 //!
 //! Invariant: not a byte is sent before the target has shown that it is the member that it should be, or, without TLS, has accepted the
 //! token.
@@ -23,13 +23,14 @@ use tokio_rustls::rustls::client::ClientConfig;
 use crate::Timeouts;
 use crate::counters::{Counters, Ledger};
 use crate::credentials::{Credentials, Mode};
+use crate::crew::Crew;
 use crate::error::{Broken, DialError, Error, HandshakeError};
 use crate::handshake::{self, Session, Timed};
 use crate::line::{Line, Lines};
 use crate::listener::with_sources;
 use crate::preamble::{ACCEPTED, Preamble};
 use crate::pump::plain::Mover;
-use crate::pump::{Here, Joint, STACK, encrypted};
+use crate::pump::{Here, Joint, encrypted};
 use crate::record::{ACCESS_DENIED, Incoming, Received};
 use crate::route::Route;
 use crate::socket::{self, Home, Unreached};
@@ -95,10 +96,11 @@ impl Dialler {
             route,
             counters,
             lines: Arc::default(),
+            crew: Crew::default(),
             failure: Mutex::default(),
         });
         let forward = Forward { path: path.to_owned(), shared };
-        forward.shared.accept_on_a_new_thread().map_err(failed)?;
+        forward.shared.accept_on_another_thread().map_err(failed)?;
         Ok(forward)
     }
 }
@@ -112,6 +114,7 @@ struct Shared {
     route: Route,
     counters: Arc<Counters>,
     lines: Arc<Lines>,
+    crew: Crew,
     failure: Mutex<Option<Arc<DialError>>>,
 }
 
@@ -159,11 +162,18 @@ impl Drop for Forward {
     }
 }
 
+/// How far a connection has come.
+#[derive(Default)]
+struct Progress {
+    arrived: AtomicBool,
+    /// Whether another thread accepts.
+    taken_over: AtomicBool,
+}
+
 impl Shared {
-    fn accept_on_a_new_thread(self: &Arc<Self>) -> io::Result<()> {
+    fn accept_on_another_thread(self: &Arc<Self>) -> io::Result<()> {
         let shared = Arc::clone(self);
-        let thread = thread::Builder::new().name("tunnel-forward".to_owned()).stack_size(STACK);
-        thread.spawn(move || shared.accept()).map(drop)
+        self.crew.set_to(move || shared.accept())
     }
 
     /// Accepts and carries until another thread has taken over accepting.
@@ -192,20 +202,16 @@ impl Shared {
         let line = Arc::new(Line::default());
         let _open = self.lines.enter(&line);
         let near = line.hold(near);
-        let (arrived, taken_over) = (AtomicBool::new(false), AtomicBool::new(false));
+        let progress = Arc::new(Progress::default());
         let outcome = self.call().connect(&line).and_then(|(far, session)| {
             self.prepare(&near, &far).map_err(|error| self.broken(Broken::Far(error)))?;
-            let counters = Arc::clone(&self.counters);
-            let joint = Joint { line: Arc::clone(&line), near, far, counters };
-            self.exchange(&joint, session, || {
-                arrived.store(true, Ordering::Release);
-                // Without a new thread, this one accepts again when its connection has ended.
-                taken_over.store(self.accept_on_a_new_thread().is_ok(), Ordering::Release);
-            })
+            let (counters, crew) = (Arc::clone(&self.counters), self.crew.clone());
+            let joint = Joint { line: Arc::clone(&line), near, far, counters, crew };
+            self.exchange(&joint, session, &progress)
         });
         if let Err(error) = outcome {
             let cause = with_sources(&error);
-            if arrived.load(Ordering::Acquire) {
+            if progress.arrived.load(Ordering::Acquire) {
                 tracing::info!(route = %self.route, cause, "a tunnel connection broke");
             } else {
                 tracing::warn!(route = %self.route, cause, "a tunnel connection could not be made");
@@ -214,7 +220,13 @@ impl Shared {
             }
         }
         line.cut();
-        taken_over.load(Ordering::Acquire)
+        progress.taken_over.load(Ordering::Acquire)
+    }
+
+    fn arrived(self: &Arc<Self>, progress: &Progress) {
+        progress.arrived.store(true, Ordering::Release);
+        // Without another thread, this one accepts again when its connection has ended.
+        progress.taken_over.store(self.accept_on_another_thread().is_ok(), Ordering::Release);
     }
 
     fn prepare(&self, near: &Socket, far: &Socket) -> io::Result<()> {
@@ -224,27 +236,32 @@ impl Shared {
     }
 
     fn exchange(
-        &self,
+        self: &Arc<Self>,
         joint: &Joint,
         session: Option<Session>,
-        on_arrival: impl FnOnce() + Send,
+        progress: &Arc<Progress>,
     ) -> Result<(), DialError> {
         let outcome = if let Some(Session { outgoing, mut incoming, .. }) = session {
             // The target is who it should be, so bytes may leave while its answer is on the way.
-            let receive = || {
-                answer(&mut self.call().timed(&joint.far), &mut incoming)?;
-                // What came with the answer goes first: it takes a while to start the thread that accepts next.
+            let (shared, progress) = (Arc::clone(self), Arc::clone(progress));
+            let receive = move |joint: &Joint| {
+                answer(&mut shared.call().timed(&joint.far), &mut incoming)?;
+                // What came with the answer goes first: it takes a while to set another thread to accept.
                 let handed_on = joint.hand_on(&mut incoming);
-                on_arrival();
+                shared.arrived(&progress);
                 handed_on?;
-                socket::watch_idleness(&joint.far, &self.context.timeouts).map_err(Broken::Far)?;
+                socket::watch_idleness(&joint.far, &shared.context.timeouts).map_err(Broken::Far)?;
                 joint.receive_encrypted(incoming)
             };
-            joint.run(Here::Sends, || joint.send_encrypted(outgoing), receive)
+            joint.run(Here::Sends, |joint| joint.send_encrypted(outgoing), receive)
         } else {
-            on_arrival();
+            self.arrived(progress);
             let mover = self.context.mover;
-            joint.run(Here::Sends, || joint.send_plain(mover), || joint.receive_plain(mover))
+            joint.run(
+                Here::Sends,
+                move |joint| joint.send_plain(mover),
+                move |joint| joint.receive_plain(mover),
+            )
         };
         outcome.map_err(|source| self.broken(source))
     }

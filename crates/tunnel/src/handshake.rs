@@ -205,10 +205,7 @@ where
             Next::Go => {}
             // A server may send before it knows who is there. This one does not.
             Next::Done if !connection.is_handshaking() => return Ok(Ends { behind: input, unsent: output }),
-            Next::Done | Next::MoreInput => {
-                socket.send(&std::mem::take(&mut output))?;
-                shown += next_record(socket, &mut input, shown)?;
-            }
+            Next::Done | Next::MoreInput => shown += next_record(socket, &mut input, shown, &mut output)?,
             Next::Failed(error) => {
                 say_why(connection, socket, &mut input[..shown]);
                 return Err(error);
@@ -231,13 +228,20 @@ fn encode<Side>(mut message: EncodeTlsData<'_, Side>, output: &mut Vec<u8>) -> N
     }
 }
 
-/// The length of the record that follows what was shown; receives until all of it is there.
-fn next_record(socket: &mut Timed<'_>, input: &mut Vec<u8>, shown: usize) -> Result<usize, HandshakeError> {
+/// The length of the record that follows what was shown; receives until all of it is there, for which the other side must have been
+/// told all.
+fn next_record(
+    socket: &mut Timed<'_>,
+    input: &mut Vec<u8>,
+    shown: usize,
+    output: &mut Vec<u8>,
+) -> Result<usize, HandshakeError> {
     let mut piece = [0; 8192];
     loop {
         if let Some(length) = whole_record(&input[shown..]).map_err(HandshakeError::Keys)? {
             return Ok(length);
         }
+        socket.send(&std::mem::take(output))?;
         let length = match socket.read(&mut piece) {
             Ok(0) => return Err(HandshakeError::Ended(io::ErrorKind::UnexpectedEof.into())),
             Ok(length) => length,

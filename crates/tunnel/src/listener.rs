@@ -22,13 +22,14 @@ use crate::Timeouts;
 use crate::authorise::{Authorise, Destination, Proof, Refusal};
 use crate::counters::{Ledger, Probes, Refusals};
 use crate::credentials::{Credentials, Mode};
+use crate::crew::Crew;
 use crate::error::{Error, HandshakeError};
 use crate::handshake::{self, Session, Timed};
 use crate::hello::{Hello, HelloError};
 use crate::line::{Line, Lines};
 use crate::preamble::{ACCEPTED, Preamble, PreambleError};
 use crate::pump::plain::Mover;
-use crate::pump::{Here, Joint, STACK, encrypted};
+use crate::pump::{Here, Joint, encrypted};
 use crate::record::ACCESS_DENIED;
 use crate::route::Route;
 use crate::socket;
@@ -53,6 +54,7 @@ struct Context {
     refusals: Arc<Refusals>,
     probes: Arc<Probes>,
     lines: Arc<Lines>,
+    crew: Crew,
 }
 
 impl std::fmt::Debug for Context {
@@ -89,6 +91,7 @@ impl Listener {
             refusals: Arc::default(),
             probes: Arc::default(),
             lines: Arc::default(),
+            crew: Crew::default(),
         };
         Ok(Self { context: Arc::new(context) })
     }
@@ -122,7 +125,7 @@ impl Listener {
     /// timeout.
     pub async fn run(self, stop: impl Future<Output = ()>) {
         let context = &self.context;
-        if let Err(cause) = context.accept_on_a_new_thread() {
+        if let Err(cause) = context.accept_on_another_thread() {
             return tracing::error!(%cause, "the tunnel cannot serve: no thread could be started");
         }
         stop.await;
@@ -141,10 +144,9 @@ impl Drop for Listener {
 }
 
 impl Context {
-    fn accept_on_a_new_thread(self: &Arc<Self>) -> io::Result<()> {
+    fn accept_on_another_thread(self: &Arc<Self>) -> io::Result<()> {
         let context = Arc::clone(self);
-        let thread = thread::Builder::new().name("tunnel-listen".to_owned()).stack_size(STACK);
-        thread.spawn(move || context.accept()).map(drop)
+        self.crew.set_to(move || context.accept())
     }
 
     /// Accepts and serves until another thread has taken over accepting.
@@ -172,7 +174,7 @@ impl Context {
     fn serve(self: &Arc<Self>, far: Socket, peer: SocketAddr) -> bool {
         // With too many who have proved nothing yet, the next one waits until this one has.
         let few = self.unproven.fetch_add(1, Ordering::Relaxed) + 1 < UNPROVEN;
-        let mut taken_over = few && self.accept_on_a_new_thread().is_ok();
+        let mut taken_over = few && self.accept_on_another_thread().is_ok();
         let line = Arc::new(Line::default());
         let _open = self.lines.enter(&line);
         let caller = Caller { context: self, far: line.hold(far), line, peer };
@@ -181,7 +183,7 @@ impl Context {
         match admitted {
             Ok(Admitted::Channel(near, joining)) => {
                 // Without a new thread, this one accepts again when its connection has ended.
-                taken_over = taken_over || self.accept_on_a_new_thread().is_ok();
+                taken_over = taken_over || self.accept_on_another_thread().is_ok();
                 caller.join(near, joining);
             }
             Ok(Admitted::Probe(session)) => caller.answer_probe(session),
@@ -330,7 +332,8 @@ impl Caller<'_> {
         let Destination { counters, lines, .. } = destination;
         let _open = lines.enter(&self.line);
         let near = self.line.hold(near);
-        let joint = Joint { line: Arc::clone(&self.line), near, far: Arc::clone(&self.far), counters };
+        let (line, far, crew) = (Arc::clone(&self.line), Arc::clone(&self.far), self.context.crew.clone());
+        let joint = Joint { line, near, far, counters, crew };
         let mover = self.context.mover;
         let watched = [&joint.near, &joint.far]
             .into_iter()
@@ -342,11 +345,11 @@ impl Caller<'_> {
                 .and_then(|()| {
                     answer.extend(outgoing.data(&[ACCEPTED])?);
                     encrypted::write_all(&joint.line, &joint.far, &answer)?;
-                    joint.run(Here::Receives, || joint.send_encrypted(outgoing), || joint.receive_encrypted(incoming))
+                    joint.run(Here::Receives, |joint| joint.send_encrypted(outgoing), |joint| joint.receive_encrypted(incoming))
                 }),
             None => answered
                 .and_then(|()| encrypted::write_all(&joint.line, &joint.far, &[ACCEPTED]))
-                .and_then(|()| joint.run(Here::Receives, || joint.send_plain(mover), || joint.receive_plain(mover))),
+                .and_then(|()| joint.run(Here::Receives, move |joint| joint.send_plain(mover), move |joint| joint.receive_plain(mover))),
         };
         match outcome {
             Ok(()) => tracing::debug!(%route, peer = %self.peer, "a tunnel connection ended"),

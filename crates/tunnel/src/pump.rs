@@ -6,30 +6,31 @@
 //!
 //! `near` is this node's side of a connection, `far` the other node's.
 
-use std::sync::{Arc, OnceLock};
-use std::thread;
+use std::io;
+use std::sync::{Arc, OnceLock, mpsc};
 
 use socket2::Socket;
 
 use crate::counters::Counters;
+use crate::crew::Crew;
 use crate::error::Broken;
 use crate::line::Line;
 
 pub(crate) mod encrypted;
 pub(crate) mod plain;
 
-/// Enough for a handshake in a debug build; what moves bytes needs far less.
-pub(crate) const STACK: usize = 512 << 10;
-
 /// Two sockets that belong together.
+#[derive(Clone)]
 pub(crate) struct Joint {
     pub(crate) line: Arc<Line>,
     pub(crate) near: Arc<Socket>,
     pub(crate) far: Arc<Socket>,
     pub(crate) counters: Arc<Counters>,
+    /// Who does what this thread does not.
+    pub(crate) crew: Crew,
 }
 
-/// What the calling thread does itself: whichever comes first, because starting the other thread takes a while.
+/// What the calling thread does itself: whichever comes first, because setting another thread to work takes a while.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Here {
     Sends,
@@ -47,20 +48,20 @@ impl Joint {
         self.counters.add_received(bytes);
     }
 
-    /// Runs both directions to their ends, one on this thread and one on a new one.
+    /// Runs both directions to their ends, one on this thread and one on another.
     pub(crate) fn run(
         &self,
         here: Here,
-        send: impl FnOnce() -> Result<(), Broken> + Send,
-        receive: impl FnOnce() -> Result<(), Broken> + Send,
+        send: impl FnOnce(&Self) -> Result<(), Broken> + Send + 'static,
+        receive: impl FnOnce(&Self) -> Result<(), Broken> + Send + 'static,
     ) -> Result<(), Broken> {
         let _open = self.counters.enter();
-        let broke_first = OnceLock::new();
-        let send = || self.cut_if_broken(send(), "send", &broke_first);
-        let receive = || self.cut_if_broken(receive(), "receive", &broke_first);
+        let broke_first = Arc::new(OnceLock::new());
+        let send = direction("send", Arc::clone(&broke_first), send);
+        let receive = direction("receive", Arc::clone(&broke_first), receive);
         let (sent, received) = match here {
-            Here::Sends => swapped(self.side_by_side("tunnel-receive", receive, send)?),
-            Here::Receives => self.side_by_side("tunnel-send", send, receive)?,
+            Here::Sends => swapped(self.side_by_side(receive, send)?),
+            Here::Receives => self.side_by_side(send, receive)?,
         };
         match (sent, received) {
             // One is the cause and the other only felt the cut. That the other node said no explains everything.
@@ -72,35 +73,35 @@ impl Joint {
         }
     }
 
-    fn cut_if_broken(
+    fn side_by_side<T: Send + 'static>(
         &self,
-        outcome: Result<(), Broken>,
-        direction: &'static str,
-        broke_first: &OnceLock<&'static str>,
-    ) -> Result<(), Broken> {
-        outcome.inspect_err(|_| {
-            broke_first.get_or_init(|| direction);
-            self.line.cut();
-        })
-    }
-
-    fn side_by_side<T: Send>(
-        &self,
-        name: &str,
-        there: impl FnOnce() -> T + Send,
-        here: impl FnOnce() -> T,
+        there: impl FnOnce(&Self) -> T + Send + 'static,
+        here: impl FnOnce(&Self) -> T,
     ) -> Result<(T, T), Broken> {
-        thread::scope(|scope| {
-            let thread = thread::Builder::new().name(name.to_owned()).stack_size(STACK);
-            let thread = thread.spawn_scoped(scope, there).map_err(|error| {
-                self.line.cut();
-                Broken::Thread(error)
-            })?;
-            let here = here();
-            match thread.join() {
-                Ok(there) => Ok((there, here)),
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
+        let (done, outcome) = mpsc::sync_channel(1);
+        let joint = self.clone();
+        // This side waits for the outcome until it is there.
+        let set_to = self.crew.set_to(move || drop(done.send(there(&joint))));
+        set_to.map_err(|error| {
+            self.line.cut();
+            Broken::Thread(error)
+        })?;
+        let here = here(self);
+        let there = outcome.recv().map_err(|_| Broken::Thread(io::Error::other("it panicked")))?;
+        Ok((there, here))
+    }
+}
+
+/// One direction, which cuts the line when it breaks.
+fn direction(
+    name: &'static str,
+    broke_first: Arc<OnceLock<&'static str>>,
+    run: impl FnOnce(&Joint) -> Result<(), Broken>,
+) -> impl FnOnce(&Joint) -> Result<(), Broken> {
+    move |joint| {
+        run(joint).inspect_err(|_| {
+            broke_first.get_or_init(|| name);
+            joint.line.cut();
         })
     }
 }

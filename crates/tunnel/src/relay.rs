@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use crate::Timeouts;
 use crate::counters::Counters;
+use crate::crew::Crew;
 use crate::error::{Broken, Error};
 use crate::handshake::Timed;
 use crate::hello::{Hello, HelloError};
@@ -74,8 +75,8 @@ pub fn relay(
         socket::watch_idleness(socket, timeouts).map_err(RelayError::Socket)?;
     }
     encrypted::write_all(&line, &far, &bytes).map_err(RelayError::Broken)?;
-    let joint = Joint { line, near, far, counters };
+    let joint = Joint { line, near, far, counters, crew: Crew::default() };
     joint
-        .run(Here::Sends, || joint.send_plain(mover), || joint.receive_plain(mover))
+        .run(Here::Sends, move |joint| joint.send_plain(mover), move |joint| joint.receive_plain(mover))
         .map_err(RelayError::Broken)
 }
