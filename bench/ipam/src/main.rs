@@ -34,6 +34,9 @@ struct Options {
     /// A tenth of the calls: to see that it works, not to learn a number
     #[arg(long)]
     quick: bool,
+    /// Only this row, such as "add 50"; may be given again. What is given back must have been given before
+    #[arg(long = "row", value_name = "NAME")]
+    rows: Vec<String>,
     /// Also write everything as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -79,7 +82,8 @@ fn run(options: &Options) -> Result<bool> {
     }
     let place = Place::new(options.dir.as_deref().unwrap_or(&beside), &godwit, &plugin, theirs)?;
     let mut report = Report::new(&place)?;
-    for row in ROWS.iter().filter(|row| theirs.is_some() || !row.is_theirs()) {
+    let wanted = |name: &str| options.rows.is_empty() || options.rows.iter().any(|row| row == name);
+    for row in ROWS.iter().filter(|row| wanted(row.name) && (theirs.is_some() || !row.is_theirs())) {
         let calls = if options.quick { row.calls.div_ceil(10) } else { row.calls };
         let measured = row.measure(&place, calls).with_context(|| format!("row {:?}", row.name))?;
         report.add(row, measured);

@@ -1,5 +1,5 @@
-//! Where it is measured: a directory on a disk, an API server in it, and the plugin as it installs itself on a node: under its name, and
-//! with a service account of its own.
+//! Where it is measured: a directory on a disk, an API server in it, and nodes on which the plugin has installed itself: under its name,
+//! with a service account of its own, and with a keeper that it asks.
 //!
 //! The nodes' journals are in memory. They are never flushed, so a disk would not be waited for either; but fifty nodes on one ext4 would
 //! search for inodes among those that the others gave up in the last minutes, which costs each of them as much as all else.
@@ -24,6 +24,8 @@ use kube::{Api, Client, Config};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
+/// As many as call at once, at most.
+const NODES: usize = 50;
 /// A file system in memory, which every Linux has.
 const MEMORY: &str = "/dev/shm";
 const START_LIMIT: Duration = Duration::from_secs(30);
@@ -32,6 +34,7 @@ pub struct Place {
     directory: tempfile::TempDir,
     nodes: tempfile::TempDir,
     server: Child,
+    keepers: Vec<Child>,
     janitor: Child,
     pub plugin: PathBuf,
     /// The plugin to compare with.
@@ -64,7 +67,8 @@ impl Place {
             .context("starting setpriv")?;
         let theirs = theirs.map(Path::to_owned);
         let path = directory.path().join("plugins/godwit-ipam");
-        let place = Self { directory, nodes, server, janitor, plugin: path, theirs };
+        let keepers = Vec::new();
+        let mut place = Self { directory, nodes, server, keepers, janitor, plugin: path, theirs };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(place.prepare(plugin)).context("preparing the API server")?;
         Ok(place)
@@ -90,7 +94,7 @@ impl Place {
     }
 
     /// Waits for the server, and has it serve addresses.
-    async fn prepare(&self, plugin: &Path) -> Result<()> {
+    async fn prepare(&mut self, plugin: &Path) -> Result<()> {
         let deadline = Instant::now() + START_LIMIT;
         let client = loop {
             if let Ok(kubeconfig) = Kubeconfig::read_from(self.kubeconfig())
@@ -105,7 +109,7 @@ impl Place {
             ensure!(Instant::now() < deadline, "it is not ready after {START_LIMIT:?}");
             tokio::time::sleep(Duration::from_millis(5)).await;
         };
-        self.install(plugin, client.clone()).await.context("installing the plugin")?;
+        self.install(plugin, client.clone(), deadline).await.context("installing the plugin")?;
         let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
         for definition in api::crds() {
             if definition.metadata.name.as_deref() == Some("addressallocations.godwit.dev") {
@@ -113,7 +117,7 @@ impl Place {
             }
         }
         if self.theirs.is_some() {
-            let settings = json!({ "kubernetes": { "kubeconfig": self.node_kubeconfig() } });
+            let settings = json!({ "kubernetes": { "kubeconfig": self.node_kubeconfig(0) } });
             std::fs::write(self.their_configuration(), settings.to_string())?;
             for kind in ["IPPool", "OverlappingRangeIPReservation"] {
                 definitions.create(&PostParams::default(), &definition_of(kind)?).await?;
@@ -130,7 +134,7 @@ impl Place {
 
 impl Place {
     /// Does what the plugin's pod does on a node.
-    async fn install(&self, plugin: &Path, client: Client) -> Result<()> {
+    async fn install(&mut self, plugin: &Path, client: Client, deadline: Instant) -> Result<()> {
         let accounts: Api<ServiceAccount> = Api::namespaced(client, "default");
         let account: ServiceAccount =
             serde_json::from_value(json!({ "metadata": { "name": "godwit-cni" } }))?;
@@ -142,26 +146,45 @@ impl Place {
         let cluster =
             administrator.clusters.into_iter().find_map(|named| named.cluster).context("a cluster")?;
         let authority = cluster.certificate_authority_data.context("the server's authority")?;
-        let path = |name: &str| self.path().join(name);
-        for directory in ["account", "plugins", "settings"] {
-            std::fs::create_dir(path(directory))?;
-        }
+        let base = self.path().to_owned();
+        let path = |name: &str| base.join(name);
+        std::fs::create_dir(path("account"))?;
         std::fs::write(path("account/token"), token)?;
         std::fs::write(path("account/ca.crt"), STANDARD.decode(authority)?)?;
-        let installation = ipam::Installation {
-            program: plugin.to_owned(),
-            plugins: path("plugins"),
-            names: vec!["godwit-ipam".to_owned()],
-            settings: path("settings"),
-            account: path("account"),
-            server: cluster.server.context("the server's URL")?,
-        };
-        Ok(installation.once()?)
+        let server = cluster.server.context("the server's URL")?;
+        let server = server.trim_start_matches("https://");
+        let (host, port) = server.rsplit_once(':').context("the server's port")?;
+        for node in 0..NODES {
+            let settings = self.settings(node);
+            let keeper = Command::new("setpriv")
+                .args(["--pdeathsig", "KILL"])
+                .arg(plugin)
+                .arg("install")
+                .args([&path("plugins"), &settings])
+                .arg("godwit-ipam")
+                .env("KUBERNETES_SERVICE_HOST", host)
+                .env("KUBERNETES_SERVICE_PORT", port)
+                .env("GODWIT_SERVICE_ACCOUNT", path("account"))
+                .stdin(Stdio::null())
+                .spawn()
+                .context("starting setpriv")?;
+            self.keepers.push(keeper);
+            // One after the other: they all install one file, which on true nodes are many.
+            while !settings.join("keeper.sock").exists() || !self.plugin.exists() {
+                ensure!(Instant::now() < deadline, "node {node} is not ready after {START_LIMIT:?}");
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+        Ok(())
     }
 
-    /// The plugin's own.
-    pub fn node_kubeconfig(&self) -> PathBuf {
-        self.path().join("settings/godwit.kubeconfig")
+    fn settings(&self, node: usize) -> PathBuf {
+        self.nodes.path().join(format!("settings-{node}"))
+    }
+
+    /// The plugin's own on a node.
+    pub fn node_kubeconfig(&self, node: usize) -> PathBuf {
+        self.settings(node).join("godwit.kubeconfig")
     }
 }
 
@@ -181,6 +204,11 @@ fn definition_of(kind: &str) -> Result<CustomResourceDefinition> {
 
 impl Drop for Place {
     fn drop(&mut self) {
+        for keeper in &mut self.keepers {
+            // One that has ended is what was wanted.
+            let _ = keeper.kill();
+            let _ = keeper.wait();
+        }
         if let Ok(None) = self.server.try_wait() {
             let _ = kill_process(Pid::from_child(&self.server), Signal::TERM);
         }

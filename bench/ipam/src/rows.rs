@@ -120,7 +120,7 @@ impl Row {
             "ipam": {
                 "type": "godwit-ipam", "range": range, "network_name": network, "node_name": format!("node-{node}"),
                 "data_dir": place.journal(&network, node),
-                "kubernetes": { "kubeconfig": place.node_kubeconfig() },
+                "kubernetes": { "kubeconfig": place.node_kubeconfig(node) },
             },
         })
     }

@@ -11,8 +11,9 @@ use std::process::ExitCode;
 
 /// Names under which addresses are given: our own, and that of the plugin whose place it can take.
 const IPAM: [&str; 2] = ["godwit-ipam", "whereabouts"];
-/// Where a pod finds what it is given of its service account.
+/// Where a pod finds what it is given of its service account, unless the variable says another place.
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+const ACCOUNT_VARIABLE: &str = "GODWIT_SERVICE_ACCOUNT";
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os();
@@ -59,7 +60,7 @@ fn installation(plugins: &str, settings: &str, names: &[&str]) -> std::io::Resul
         plugins: PathBuf::from(plugins),
         names: names.iter().map(|name| (*name).to_owned()).collect(),
         settings: PathBuf::from(settings),
-        account: PathBuf::from(ACCOUNT),
+        account: std::env::var_os(ACCOUNT_VARIABLE).unwrap_or_else(|| ACCOUNT.into()).into(),
         server: format!("https://{host}:{}", variable("KUBERNETES_SERVICE_PORT")?),
     })
 }

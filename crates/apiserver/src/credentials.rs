@@ -64,6 +64,8 @@ impl Credentials {
             .with_client_cert_verifier(verifier)
             .with_single_cert(vec![certificate(&identity.certificate)?], private_key(&identity)?)?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        // Clients keep their connections, and those that live for one request have nowhere to keep a session.
+        config.send_tls13_tickets = 0;
         Ok(Arc::new(config))
     }
 

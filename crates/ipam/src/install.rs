@@ -1,9 +1,10 @@
-//! The plugin on a node: its file where runtimes look for plugins, and a kubeconfig that root alone reads.
+//! The plugin on a node: its file where runtimes look for plugins, a kubeconfig that root alone reads, and the keeper that it asks.
 //!
 //! Run by a pod on every node, whose service account the plugin acts for. The account's token is short-lived and replaced by the
 //! kubelet: the kubeconfig follows it. Every file is there whole or as it was. What was installed stays when the pod ends: interfaces
 //! that are there must be given back.
 
+use std::convert::Infallible;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
@@ -12,10 +13,12 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use kube::{Client, Config};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 
+use crate::keeper;
 use crate::log::{Level, Log};
 
 /// How often it is looked whether everything is as it should be. A token is replaced long before it ends.
@@ -54,9 +57,29 @@ impl Installation {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
             let mut told = signal(SignalKind::terminate())?;
-            tokio::select! { () = self.keep() => {}, _ = told.recv() => {} }
+            tokio::select! { () = self.keep() => {}, () = self.be_asked() => {}, _ = told.recv() => {} }
             Ok(())
         })
+    }
+
+    /// Answers plugins. What fails is told and tried again; until then they ask the API server themselves.
+    async fn be_asked(&self) {
+        let log = Log { file: None, level: Level::Error, about: "keeper".to_owned() };
+        let socket = self.settings.join(keeper::SOCKET);
+        loop {
+            let Err(error) = self.answer_at(&socket).await;
+            log.tell(Level::Error, format!("{} is not served: {error}", socket.display()));
+            sleep(PERIOD).await;
+        }
+    }
+
+    async fn answer_at(&self, socket: &Path) -> io::Result<Infallible> {
+        fs::create_dir_all(&self.settings)?;
+        let mut config = Config::new(self.server.parse().map_err(io::Error::other)?);
+        // Both are files that are replaced, and read again.
+        config.root_cert_file = Some(self.account.join("ca.crt"));
+        config.auth_info.token_file = Some(self.account.join("token").display().to_string());
+        keeper::serve(socket, Client::try_from(config).map_err(io::Error::other)?).await
     }
 
     /// What fails is told and tried again.
@@ -81,10 +104,22 @@ impl Installation {
         for name in &self.names {
             let path = self.plugins.join(name);
             let failed = |source| InstallError { path: path.clone(), source };
-            let program = fs::read(&self.program).map_err(failed)?;
-            put(&path, &program, 0o755).map_err(failed)?;
+            if !self.is_newer(&path, 0o755).map_err(failed)? {
+                let program = fs::read(&self.program).map_err(failed)?;
+                put(&path, &program, 0o755).map_err(failed)?;
+            }
         }
         Ok(())
+    }
+
+    /// Whether what is there was put there after this program was made: it need not be read every time.
+    fn is_newer(&self, path: &Path, mode: u32) -> io::Result<bool> {
+        let ours = fs::metadata(&self.program)?;
+        Ok(fs::metadata(path).is_ok_and(|there| {
+            there.permissions().mode() & 0o7777 == mode
+                && there.len() == ours.len()
+                && matches!((there.modified(), ours.modified()), (Ok(there), Ok(ours)) if there > ours)
+        }))
     }
 
     /// Whether the plugin could be called.

@@ -11,6 +11,7 @@
 //!            └──────────────────────────────────┘
 //! ```
 
+use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
@@ -145,10 +146,12 @@ impl Journal {
             other => other.and_then(Iterator::collect::<io::Result<Vec<_>>>),
         };
         let entries = entries.map_err(|source| failed(&self.directory, source))?;
-        let mut paths: Vec<PathBuf> = entries.iter().map(fs::DirEntry::path).collect();
-        paths.retain(|path| path.extension().is_some_and(|ending| ending == HELD || ending == RELEASED));
-        paths.sort();
-        Ok(paths)
+        let mut names: Vec<OsString> = entries.iter().map(fs::DirEntry::file_name).collect();
+        names.retain(|name| {
+            Path::new(name).extension().is_some_and(|ending| ending == HELD || ending == RELEASED)
+        });
+        names.sort_unstable();
+        Ok(names.iter().map(|name| self.directory.join(name)).collect())
     }
 }
 

@@ -9,6 +9,7 @@
 //!                                                                 │
 //!            journal (this node's disk) ◄── what may be ours ─────┤
 //!            API server  ◄── conditional writes of one object ────┘◄── [`sweep`] (the controller's)
+//!            (through the node's keeper, where [`Installation`] runs)
 //! ```
 //!
 //! What holds at any moment, also after `kill -9`:
@@ -24,6 +25,7 @@ mod environment;
 mod error;
 mod install;
 mod journal;
+mod keeper;
 mod log;
 mod owner;
 mod plugin;

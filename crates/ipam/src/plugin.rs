@@ -126,8 +126,8 @@ impl Plugin {
         })
     }
 
-    fn wire(&self) -> Result<Wire, Error> {
-        Ok(Wire::new(&files::kubeconfig(&self.config)?)?)
+    async fn wire(&self) -> Result<Wire, Error> {
+        Ok(Wire::new(&files::kubeconfig(&self.config)?).await?)
     }
 
     async fn add(&self, version: Version) -> Result<String, Error> {
@@ -135,7 +135,7 @@ impl Plugin {
         for warning in &giving.warnings {
             self.log.tell(Level::Warning, warning);
         }
-        let mut wire = self.wire()?;
+        let mut wire = self.wire().await?;
         let (pod, claim) = self.who(&mut wire).await?;
         let whose = Whose { pod_uid: &pod.uid, container: &pod.container_id, interface: &pod.interface };
         let mut entry = self.journal.open(&whose)?;
@@ -241,7 +241,7 @@ impl Plugin {
             // From here on it is freed, whatever happens to this process.
             entry.release()?;
         }
-        let mut wire = self.wire()?;
+        let mut wire = self.wire().await?;
         match found {
             Some(entry) if entry.record.is_some() => release::entry(&mut wire, entry).await?,
             unknown => {
@@ -287,7 +287,7 @@ impl Plugin {
 
     async fn check(&self) -> Result<(), Error> {
         let giving = self.config.giving(None)?;
-        let mut wire = self.wire()?;
+        let mut wire = self.wire().await?;
         let (pod, claim) = self.who(&mut wire).await?;
         let network = self.config.network();
         let mut api = Allocations::of(&mut wire, network);
@@ -317,7 +317,7 @@ impl Plugin {
     /// Frees what the journal has of this network and the runtime does not list. A runtime that lists nothing is not believed.
     async fn gc(&self) -> Result<(), Error> {
         let Some(valid) = self.config.valid_attachments() else { return Ok(()) };
-        let mut wire = self.wire()?;
+        let mut wire = self.wire().await?;
         for path in self.journal.files()? {
             let Some(mut entry) = Entry::lock(&path, false)? else { continue };
             let garbage = entry
@@ -335,7 +335,7 @@ impl Plugin {
     /// Whether addresses can be given: the API server answers, and no range is full.
     async fn status(&self) -> Result<(), Error> {
         let giving = self.config.giving(None)?;
-        let mut wire = self.wire()?;
+        let mut wire = self.wire().await?;
         let mut api = Allocations::of(&mut wire, self.config.network());
         if giving.pool.ranges().iter().all(|range| range.capacity() > STATUS_COUNTS) {
             return api.answer().await;

@@ -1,7 +1,8 @@
 //! One connection to the API server, for a process that lives for a few milliseconds.
 //!
-//! A client that pools, retries and watches would cost more to build than the one request that it is for. It is opened when
-//! the first request is made, and every request has a deadline. It never retries: whoever asks knows what a lost answer means.
+//! A client that pools, retries and watches would cost more to build than the one request that it is for. Where the node has a keeper
+//! it leads there, else to the API server, opened when the first request is made. Every request has a deadline. It never retries:
+//! whoever asks knows what a lost answer means.
 
 mod access;
 
@@ -15,11 +16,13 @@ use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde::Deserialize;
 use serde_json::Value;
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 
 use access::Access;
 pub use access::AccessError;
+
+use crate::keeper;
 
 const CONNECT: Duration = Duration::from_secs(3);
 const ANSWER: Duration = Duration::from_secs(10);
@@ -88,15 +91,35 @@ impl Reply {
 
 /// The API server.
 pub(crate) struct Wire {
-    access: Access,
-    sender: Option<SendRequest<Full<Bytes>>>,
+    way: Way,
+    line: Option<Line>,
+}
+
+enum Way {
+    Keeper(PathBuf),
+    Direct(Box<Access>),
+}
+
+/// An open connection, and what is said with every request.
+struct Line {
+    sender: SendRequest<Full<Bytes>>,
+    /// Who is there.
+    server: String,
+    /// What comes before every path.
+    prefix: String,
+    token: Option<String>,
 }
 
 impl Wire {
-    /// The server of a kubeconfig; it is not asked anything yet.
-    pub(crate) fn new(kubeconfig: &Path) -> Result<Self, WireError> {
+    /// The keeper beside a kubeconfig, or else its server; neither is asked anything yet.
+    pub(crate) async fn new(kubeconfig: &Path) -> Result<Self, WireError> {
+        let keeper = kubeconfig.with_file_name(keeper::SOCKET);
+        if let Ok(line) = through_keeper(&keeper).await {
+            return Ok(Self { way: Way::Keeper(keeper), line: Some(line) });
+        }
         let failed = |source| WireError::Access { path: kubeconfig.to_owned(), source };
-        Ok(Self { access: Access::read(kubeconfig).map_err(failed)?, sender: None })
+        let access = Access::read(kubeconfig).map_err(failed)?;
+        Ok(Self { way: Way::Direct(Box::new(access)), line: None })
     }
 
     pub(crate) async fn get(&mut self, path: &str) -> Result<Reply, WireError> {
@@ -116,61 +139,84 @@ impl Wire {
     }
 
     async fn send(&mut self, method: Method, path: &str, body: Bytes) -> Result<Reply, WireError> {
-        let server = self.access.authority.clone();
-        if let Ok(answer) = timeout(ANSWER, self.exchange(method, path, body)).await {
-            return answer;
-        }
-        // The answer may still come; nobody may take it for that of the next request.
-        self.sender = None;
-        Err(WireError::Late { server, after: ANSWER })
+        let mut line = match self.line.take() {
+            Some(line) => line,
+            None => self.connect().await?,
+        };
+        let answer = timeout(ANSWER, line.exchange(method, path, body)).await;
+        let late = |_| WireError::Late { server: line.server.clone(), after: ANSWER };
+        let reply = answer.map_err(late)??;
+        // Only now: an answer that is late must not be taken for that of the next request.
+        self.line = Some(line);
+        Ok(reply)
     }
 
+    async fn connect(&self) -> Result<Line, WireError> {
+        match &self.way {
+            Way::Keeper(socket) => through_keeper(socket).await,
+            Way::Direct(access) => straight(access).await,
+        }
+    }
+}
+
+async fn through_keeper(socket: &Path) -> Result<Line, WireError> {
+    let server = socket.display().to_string();
+    let failed = |source| WireError::Connect { server: server.clone(), source };
+    let stream = UnixStream::connect(socket).await.map_err(failed)?;
+    let sender = speak(stream, &server).await?;
+    Ok(Line { sender, server, prefix: String::new(), token: None })
+}
+
+async fn straight(access: &Access) -> Result<Line, WireError> {
+    let Access { authority: server, prefix, name, tls, token } = access;
+    let failed = |source| WireError::Connect { server: server.clone(), source };
+    let connecting = async {
+        let tcp = TcpStream::connect(server).await.map_err(failed)?;
+        tcp.set_nodelay(true).map_err(failed)?;
+        tls.connect(name.clone(), tcp).await.map_err(failed)
+    };
+    let late = |_| WireError::Late { server: server.clone(), after: CONNECT };
+    let stream = timeout(CONNECT, connecting).await.map_err(late)??;
+    let sender = speak(stream, server).await?;
+    Ok(Line { sender, server: server.clone(), prefix: prefix.clone(), token: token.clone() })
+}
+
+/// Begins HTTP on a stream.
+async fn speak<S>(stream: S, server: &str) -> Result<SendRequest<Full<Bytes>>, WireError>
+where
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+{
+    let broken = |cause: hyper::Error| WireError::Broken { server: server.to_owned(), source: cause.into() };
+    let (sender, driver) = handshake(TokioIo::new(stream)).await.map_err(broken)?;
+    // It ends with the runtime; what breaks it, the request is told.
+    tokio::spawn(driver);
+    Ok(sender)
+}
+
+impl Line {
     async fn exchange(&mut self, method: Method, path: &str, body: Bytes) -> Result<Reply, WireError> {
-        let server = self.access.authority.clone();
+        let Self { sender, server, prefix, token } = self;
         let broken = |source: Box<dyn std::error::Error + Send + Sync>| WireError::Broken {
             server: server.clone(),
             source,
         };
         let mut request = Request::builder()
             .method(method)
-            .uri(format!("{}{path}", self.access.prefix))
-            .header("host", &server)
+            .uri(format!("{prefix}{path}"))
+            .header("host", server.as_str())
             .header("accept", "application/json")
             .header("user-agent", "godwit-ipam");
         if !body.is_empty() {
             request = request.header("content-type", "application/json");
         }
-        if let Some(token) = &self.access.token {
+        if let Some(token) = token {
             request = request.header("authorization", format!("Bearer {token}"));
         }
         let request = request.body(Full::new(body)).map_err(|cause| broken(cause.into()))?;
-        let mut sender = match self.sender.take() {
-            Some(sender) => sender,
-            None => self.connect().await?,
-        };
         sender.ready().await.map_err(|cause| broken(cause.into()))?;
         let response = sender.send_request(request).await.map_err(|cause| broken(cause.into()))?;
         let status = response.status();
         let body = Limited::new(response.into_body(), ANSWER_MAX).collect().await.map_err(broken)?;
-        self.sender = Some(sender);
         Ok(Reply { status, body: body.to_bytes() })
-    }
-
-    async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, WireError> {
-        let server = self.access.authority.clone();
-        let failed = |source| WireError::Connect { server: server.clone(), source };
-        let connecting = async {
-            let tcp = TcpStream::connect(&server).await.map_err(failed)?;
-            tcp.set_nodelay(true).map_err(failed)?;
-            self.access.tls.connect(self.access.name.clone(), tcp).await.map_err(failed)
-        };
-        let late = |_| WireError::Late { server: server.clone(), after: CONNECT };
-        let stream = timeout(CONNECT, connecting).await.map_err(late)??;
-        let shaken = handshake(TokioIo::new(stream)).await;
-        let (sender, driver) =
-            shaken.map_err(|cause| WireError::Broken { server: server.clone(), source: cause.into() })?;
-        // It ends with the runtime; what breaks it, the request is told.
-        tokio::spawn(driver);
-        Ok(sender)
     }
 }

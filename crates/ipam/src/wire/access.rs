@@ -10,7 +10,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::crypto::ring::default_provider;
+use tokio_rustls::rustls::client::Resumption;
+use tokio_rustls::rustls::crypto::CryptoProvider;
+use tokio_rustls::rustls::crypto::ring::{cipher_suite, default_provider};
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
@@ -178,7 +180,7 @@ impl Access {
         for certificate in certificates("certificate-authority-data", &authorities)? {
             roots.add(certificate)?;
         }
-        let tls = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+        let tls = ClientConfig::builder_with_provider(Arc::new(provider()))
             .with_safe_default_protocol_versions()?
             .with_root_certificates(roots);
         let certificate = material(
@@ -199,7 +201,7 @@ impl Access {
             }
             _ => None,
         };
-        let tls = match (certificate, key) {
+        let mut tls = match (certificate, key) {
             (Some(certificate), Some(key)) => {
                 let key = PrivateKeyDer::from_pem_slice(&key)
                     .map_err(|_| AccessError::Pem { what: "client-key-data" })?;
@@ -211,6 +213,8 @@ impl Access {
                 return Err(AccessError::Unusable { what });
             }
         };
+        // This process makes one connection.
+        tls.resumption = Resumption::disabled();
         Ok(Self {
             authority: format!("{}:{port}", bracketed(host)),
             prefix: prefix.trim_end_matches('/').to_owned(),
@@ -219,6 +223,15 @@ impl Access {
             token,
         })
     }
+}
+
+/// The one with the shortest hash first: of a connection with two requests, the handshake is what costs.
+fn provider() -> CryptoProvider {
+    let mut provider = default_provider();
+    provider
+        .cipher_suites
+        .sort_by_key(|suite| suite.suite() != cipher_suite::TLS13_AES_128_GCM_SHA256.suite());
+    provider
 }
 
 /// Host, without the brackets of IPv6, and port.

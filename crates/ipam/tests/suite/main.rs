@@ -4,6 +4,7 @@
 mod claims;
 mod crashes;
 mod crowd;
+mod keeper;
 mod lab;
 mod pods;
 mod pool;
