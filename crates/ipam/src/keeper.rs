@@ -24,12 +24,12 @@ use serde_json::json;
 use tokio::net::{UnixListener, UnixStream};
 
 /// The socket, beside the plugin's kubeconfig.
-pub(crate) const SOCKET: &str = "keeper.sock";
+pub const SOCKET: &str = "keeper.sock";
 /// A plugin writes objects of a few hundred bytes.
 const REQUEST_MAX: usize = 1 << 20;
 
 /// Answers plugins, until it cannot.
-pub(crate) async fn serve(socket: &Path, client: Client) -> io::Result<Infallible> {
+pub async fn serve(socket: &Path, client: Client) -> io::Result<Infallible> {
     match fs::remove_file(socket) {
         Err(cause) if cause.kind() != io::ErrorKind::NotFound => return Err(cause),
         _ => {}

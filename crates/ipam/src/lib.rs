@@ -25,7 +25,7 @@ mod environment;
 mod error;
 mod install;
 mod journal;
-mod keeper;
+pub mod keeper;
 mod log;
 mod owner;
 mod plugin;

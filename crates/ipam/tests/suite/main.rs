@@ -8,4 +8,5 @@ mod keeper;
 mod lab;
 mod pods;
 mod pool;
+mod rights;
 mod world;
