@@ -189,11 +189,23 @@ fn stuck(pod: &Pod, seen: &Seen, now: Timestamp) -> Option<String> {
     let reported = seen.reports.get(node).and_then(|report| report.problem.as_deref());
     let why = match (waiting, reported) {
         (Some(reason), _) => reason.to_owned(),
-        (None, Some(problem)) if late => problem.to_owned(),
-        (None, None) if late => "it was not ready in time".to_owned(),
-        _ => return None,
+        _ if !late => return None,
+        (None, reported) => {
+            let said = unstarted(pod).or_else(|| reported.map(ToOwned::to_owned));
+            said.unwrap_or_else(|| "it was not ready in time".to_owned())
+        }
     };
     Some(format!("{} on {node} does not become ready: {why}", pod.name_any()))
+}
+
+/// Why a pod has not started, if it has not: without its networks, of which the first gives it its address, no container is made. What
+/// is wrong with them is in its events alone.
+fn unstarted(pod: &Pod) -> Option<String> {
+    let address = pod.status.as_ref().and_then(|status| status.pod_ip.as_ref());
+    let (name, namespace) = (pod.name_any(), pod.namespace().unwrap_or_default());
+    address.is_none().then(|| {
+        format!("its handler's pod has no network yet; `kubectl -n {namespace} describe pod {name}` says why")
+    })
 }
 
 fn unready_since(pod: &Pod) -> Option<Timestamp> {
@@ -255,7 +267,7 @@ fn judge(wanted: Option<&str>, seen: &Seen, id: &str, now: Timestamp) -> Judgeme
         .filter_map(|pod| {
             let node = pod.spec.as_ref()?.node_name.clone()?;
             let report = seen.reports.get(&node).cloned();
-            Some((node, Place { updated: is_updated(pod, id), report }))
+            Some((node, Place { updated: is_updated(pod, id), unstarted: unstarted(pod), report }))
         })
         .collect();
     let missing = desired(seen).unwrap_or_default().saturating_sub(places.len());

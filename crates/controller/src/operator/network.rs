@@ -20,6 +20,8 @@ const NAMED: usize = 5;
 pub struct Place {
     /// Its handler is the one that the installation asks for.
     pub updated: bool,
+    /// Why its handler's pod has not started, if it has not. The report is then of the one before.
+    pub unstarted: Option<String>,
     pub report: Option<RoadReport>,
 }
 
@@ -82,6 +84,9 @@ fn problem(
     if !place.updated {
         return Some("its handler is to be replaced".to_owned());
     }
+    if let Some(why) = &place.unstarted {
+        return Some(why.clone());
+    }
     let Some(report) = &place.report else { return Some("its handler has not reported yet".to_owned()) };
     if now.duration_since(report.at.0) > FRESH {
         return Some(format!(
@@ -103,7 +108,7 @@ fn problem(
     // A peer with a problem of its own is named with it.
     let sound = |place: &Place| {
         let listens = |report: &RoadReport| report.network.as_deref() == wanted && report.problem.is_none();
-        place.updated && place.report.as_ref().is_some_and(listens)
+        place.updated && place.unstarted.is_none() && place.report.as_ref().is_some_and(listens)
     };
     let unasked = places.iter().find(|(peer, place)| !is_asked(peer) && sound(place));
     unasked.map(|(peer, _)| format!("has not heard of {peer} yet"))
@@ -136,7 +141,8 @@ mod tests {
     }
 
     fn all() -> BTreeMap<String, Place> {
-        let place = |reached: &[&str]| Place { updated: true, report: Some(report(reached)) };
+        let place =
+            |reached: &[&str]| Place { updated: true, unstarted: None, report: Some(report(reached)) };
         [("a", ["b", "c"]), ("b", ["a", "c"]), ("c", ["a", "b"])]
             .map(|(node, reached)| (node.to_owned(), place(&reached)))
             .into()
@@ -171,6 +177,13 @@ mod tests {
                 0,
                 reasons::ROLLING_OUT,
                 "b: its handler is to be replaced",
+            ),
+            // Whatever the handler before it said.
+            (
+                with(|place| place.unstarted = Some("its pod has no network".into())),
+                0,
+                reasons::NODES_NOT_READY,
+                "b: its pod has no network",
             ),
             (
                 with(|place| place.report = None),
@@ -231,7 +244,8 @@ mod tests {
 
     #[test]
     fn not_more_nodes_are_named_than_a_person_reads() {
-        let places = (0..20).map(|node| (format!("node-{node:02}"), Place { updated: true, report: None }));
+        let places = (0..20)
+            .map(|node| (format!("node-{node:02}"), Place { updated: true, unstarted: None, report: None }));
         let message = judge(NETWORK, &places.collect(), 0, now()).message;
         assert!(
             message.contains("node-04") && !message.contains("node-05") && message.contains("and 15 more")

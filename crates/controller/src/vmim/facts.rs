@@ -235,20 +235,26 @@ async fn queue(context: &Context) -> Result<Queue, Error> {
         let status = instance.and_then(|vmi| vmi.status.as_ref());
         let target = pods.iter().find(|pod| pod.labels().get(labels::MIGRATION_JOB_UID) == Some(&uid));
         let record = status.and_then(|status| status.migration_state.as_ref());
-        let ours = record.is_some_and(|state| state.migration_uid.as_ref() == Some(&uid));
+        let record = record.filter(|state| state.migration_uid.as_ref() == Some(&uid));
         Entry {
             instance: format!("{}/{}", migration.namespace().unwrap_or_default(), migration.spec.vmi_name),
             priority: migration.spec.priority,
             created: migration.metadata.creation_timestamp.as_ref().map(|time| time.0).unwrap_or_default(),
-            source: status.and_then(|status| status.node_name.clone()),
+            source: source(record, status.and_then(|status| status.node_name.as_deref())),
             target: target.and_then(|pod| pod.spec.as_ref()?.node_name.clone()),
-            stage: stage(phase(migration), target.is_some(), ours),
+            stage: stage(phase(migration), target.is_some(), record.is_some()),
             uid,
         }
     };
     let open =
         migrations.iter().filter(|migration| !is_over(migration) && !migration.spec.is_decentralized());
     Ok(Queue::new(open.map(entry).collect(), Limits::of(&settings::of_cluster(context))))
+}
+
+/// The node that a move leaves, until it is over: the guest's home is the target before that is written down, and the move would count as
+/// one that leaves the target.
+fn source(record: Option<&MigrationState>, home: Option<&str>) -> Option<String> {
+    record.and_then(|record| record.source_node.clone()).or_else(|| home.map(ToOwned::to_owned))
 }
 
 /// A pod or a record that is there counts, also when the one who made it was killed before he said so.
@@ -264,5 +270,18 @@ fn stage(phase: Option<MigrationPhase>, has_pod: bool, has_record: bool) -> Stag
         Some(MigrationPhase::Scheduling) => Stage::Placing,
         _ if has_pod => Stage::Placing,
         _ => Stage::Waiting,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_move_leaves_its_source_also_when_the_guest_has_its_new_home() {
+        let record = MigrationState { source_node: Some("node-1".into()), ..MigrationState::default() };
+        assert_eq!(source(Some(&record), Some("node-2")).as_deref(), Some("node-1"));
+        assert_eq!(source(None, Some("node-2")).as_deref(), Some("node-2"), "it has not begun");
+        assert_eq!(source(None, None), None);
     }
 }

@@ -1,6 +1,6 @@
 //! The settings of one move: the installation's, then those of the policy that the VM falls under.
 
-use api::condition::{self, ConditionEntry as _};
+use api::condition::{self, ConditionEntry as _, ConditionStatus};
 use api::kubevirt::{KubeVirt, MigrationOptions, VirtualMachineInstance};
 use api::migrations::{MigrationPolicy, matching_policy};
 use api::names::{conditions, reasons};
@@ -73,7 +73,13 @@ pub(crate) fn unready(installation: &KubeVirt) -> Option<String> {
     }
     let why = match condition::find(&status.conditions, conditions::AVAILABLE) {
         _ if behind => "its configuration has not reached virt-handler yet".to_owned(),
-        Some(available) => format!("{}: {}", available.reason(), available.message()),
+        Some(available) => {
+            // It names nodes and what they lack, which is why they are not ready more often than not.
+            let road = condition::find(&status.conditions, conditions::MIGRATION_NETWORK_READY);
+            let road = road.filter(|road| road.status() == ConditionStatus::False);
+            let road = road.map(|road| format!(" {}", road.message())).unwrap_or_default();
+            format!("{}: {}{road}", available.reason(), available.message())
+        }
         None => "nobody has said yet that virt-handler is ready".to_owned(),
     };
     Some(format!(
@@ -120,6 +126,25 @@ mod tests {
             let why = unready(&installation);
             assert_eq!(why.is_some(), says.is_some(), "{why:?}");
             assert!(why.unwrap_or_default().contains(says.unwrap_or_default()), "{says:?}");
+        }
+    }
+
+    #[test]
+    fn a_node_that_is_in_the_way_is_named() {
+        for (road, says) in
+            [("False", "1 of 3. node-1: no certificate)"), ("True", "1 of 3.)"), ("Unknown", "1 of 3.)")]
+        {
+            let installation: KubeVirt = serde_json::from_value(json!({
+                "apiVersion": "kubevirt.io/v1", "kind": "KubeVirt",
+                "metadata": { "name": "kubevirt", "namespace": "kubevirt" }, "spec": {},
+                "status": { "conditions": [
+                    { "type": "Available", "status": "True", "reason": "UpdateInProgress", "message": "1 of 3." },
+                    { "type": "MigrationNetworkReady", "status": road, "message": "node-1: no certificate" },
+                ] },
+            }))
+            .unwrap();
+            let why = unready(&installation).unwrap();
+            assert!(why.contains(says), "{why}");
         }
     }
 }

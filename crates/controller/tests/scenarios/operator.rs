@@ -107,7 +107,7 @@ impl Site {
                 self.pods.delete(&name, &now).await.map(drop).or_else(gone).unwrap();
             } else if pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()) {
                 let ready = if ready(&pod) { "True" } else { "False" };
-                let status = json!({ "status": { "phase": "Running", "conditions": [{ "type": "Ready", "status": ready }] } });
+                let status = json!({ "status": { "phase": "Running", "podIP": "10.244.0.7", "conditions": [{ "type": "Ready", "status": ready }] } });
                 let patched =
                     self.pods.patch_status(&name, &PatchParams::default(), &Patch::Merge(status)).await;
                 patched.map(drop).or_else(gone).unwrap();

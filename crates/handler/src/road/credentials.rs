@@ -19,7 +19,7 @@ use kube::api::{ObjectMeta, PostParams};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, ResourceExt as _};
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::error::chain;
 
@@ -29,6 +29,8 @@ const LIFE: Duration = Duration::from_hours(24);
 const LOOK: Duration = Duration::from_millis(500);
 /// How soon a request that failed is made again.
 const RETRY: Duration = Duration::from_secs(2);
+/// Why there is none, as long as whoever signs is silent.
+const UNANSWERED: &str = "no request for one was answered yet; `kubectl get csr` shows them";
 /// The longest part of a node's name that the name of a request shows.
 const SHOWN: usize = 63;
 
@@ -83,9 +85,9 @@ pub fn hold(
     namespace: &str,
     node: &str,
 ) -> (watch::Receiver<Holding>, impl Future<Output = ()> + use<>) {
-    let (sender, receiver) = watch::channel(Err("it has not been asked for yet".to_owned()));
+    let (sender, receiver) = watch::channel(Err(UNANSWERED.to_owned()));
     let (bundles, mut bundle) = watch::channel(None);
-    let (certificates, mut certified) = watch::channel(Err("it has not been asked for yet".to_owned()));
+    let (certificates, mut certified) = watch::channel(Err(UNANSWERED.to_owned()));
     let following = follow_bundle(client.clone(), namespace.to_owned(), bundles);
     let renewing = renew(Api::all(client), node.to_owned(), bundle.clone(), certificates);
     let joining = async move {
@@ -117,7 +119,7 @@ async fn renew(
     loop {
         // What changes from here on may be news of another authority.
         bundle.mark_unchanged();
-        match obtain(&requests, &node).await {
+        match obtain_in_time(&requests, &node, &certificates).await {
             Ok(certified) => {
                 tracing::info!(node, member = %certified.member, "the handler has a certificate");
                 let pause = certified.renew.duration_since(SystemTime::now()).unwrap_or(RETRY);
@@ -145,6 +147,27 @@ async fn renew(
             }
         }
     }
+}
+
+/// The same as [`obtain`], which waits for an answer as long as it takes: what is held meanwhile counts no longer than its time.
+async fn obtain_in_time(
+    requests: &Api<CertificateSigningRequest>,
+    node: &str,
+    certificates: &watch::Sender<Result<Certified, String>>,
+) -> Result<Certified, Problem> {
+    let obtaining = obtain(requests, node);
+    tokio::pin!(obtaining);
+    let end = certificates.borrow().as_ref().ok().map(|held| held.end);
+    if let Some(end) = end {
+        let left = end.duration_since(SystemTime::now()).unwrap_or_default();
+        if let Ok(answer) = timeout(left, &mut obtaining).await {
+            return answer;
+        }
+        let problem = format!("the last one has expired, and {UNANSWERED}");
+        tracing::warn!(node, problem, "the handler has no certificate any more");
+        drop(certificates.send_replace(Err(problem)));
+    }
+    obtaining.await
 }
 
 /// Returns when the one who signs is another than the one who signed this.

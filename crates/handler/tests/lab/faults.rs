@@ -19,7 +19,7 @@ use crate::installation::{Installation, NODES};
 use crate::moves::{Listener, request};
 
 /// Guests and their moves have a network each, so that one can be cut without the other.
-const LAB: &str = "
+pub const LAB: &str = "
 networks:
   - { name: management, nic: eth0 }
   - { name: secondary, nic: eth1, bridge: br-guests }
@@ -33,7 +33,7 @@ spec:
   config: '{ "cniVersion": "1.0.0", "name": "moving", "type": "macvlan", "master": "eth2", "mode": "bridge",
     "ipam": { "type": "godwit-ipam", "range": "198.51.100.0/24" } }'
 "#;
-const ROLE: &str = r#"[{ "networkAttachmentDefinition": "moving", "role": "migration" }]"#;
+pub const ROLE: &str = r#"[{ "networkAttachmentDefinition": "moving", "role": "migration" }]"#;
 /// So slow that memory is on its way for some seconds.
 const BANDWIDTH: &str = "32Mi";
 const FILLED_MIB: u64 = 32;
@@ -254,7 +254,7 @@ impl Installation {
         self.migration(name)["metadata"]["uid"].as_str().unwrap().to_owned()
     }
 
-    fn end_handler(&self, node: &str, signal: &str) {
+    pub fn end_handler(&self, node: &str, signal: &str) {
         self.end(node, "kubevirt", "kubevirt.io=virt-handler", "godwit", signal);
     }
 
@@ -283,13 +283,13 @@ done; done 2>/dev/null; true"#
 
 /// The guest, as it was when it was last seen.
 #[derive(Default)]
-struct Guest {
+pub struct Guest {
     uptime: Duration,
 }
 
 impl Guest {
     /// It runs at one place, where the instance says, with its memory, and was never started again.
-    fn is_well(&mut self, lab: &Installation, watch: &Watch) {
+    pub fn is_well(&mut self, lab: &Installation, watch: &Watch) {
         lab.until_it_is("one launcher is left, and its node is the instance's", SETTLED, || {
             let node = lab.node_of("traveller");
             matches!(&lab.launchers()[..], [(_, on)] if *on == node)
@@ -307,7 +307,7 @@ impl Guest {
 }
 
 /// Looks all the while which QEMU of the lab has its guest run, by the time that its virtual processors take.
-struct Watch {
+pub struct Watch {
     seen: Arc<Mutex<Seen>>,
     end: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -328,7 +328,7 @@ struct Seen {
 const RUNS: u64 = 20;
 
 impl Watch {
-    fn start(lab: &Installation) -> Self {
+    pub fn start(lab: &Installation) -> Self {
         let directory = lab.directory();
         let (seen, end) = (Arc::<Mutex<Seen>>::default(), Arc::<AtomicBool>::default());
         let (see, until) = (Arc::clone(&seen), Arc::clone(&end));

@@ -15,6 +15,7 @@ mod footprint;
 mod guest;
 mod installation;
 mod intruders;
+mod lacks;
 mod life;
 mod moves;
 mod road;

@@ -56,7 +56,7 @@ pub async fn install(client: &Client, migrations: Value) -> (Authority, JoinHand
         json!({ "metadata": { "name": "kubevirt-ca" }, "data": { "ca-bundle": authority.certificate() } });
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "kubevirt");
     maps.create(&PostParams::default(), &serde_json::from_value(bundle).unwrap()).await.unwrap();
-    let signer = tokio::spawn(sign(client.clone(), copy(&authority)));
+    let signer = tokio::spawn(sign(client.clone(), copy(&authority), LIFE));
     (authority, signer)
 }
 
@@ -189,7 +189,7 @@ fn copy(authority: &Authority) -> Authority {
 }
 
 /// The signer.
-async fn sign(client: Client, authority: Authority) {
+async fn sign(client: Client, authority: Authority, life: Duration) {
     let requests: Api<CertificateSigningRequest> = Api::all(client);
     loop {
         for mut request in requests.list(&ListParams::default()).await.unwrap() {
@@ -202,7 +202,7 @@ async fn sign(client: Client, authority: Authority) {
             assert_eq!(asked.common_name(), Some(NODE));
             let subject =
                 Subject { common_name: NODE.into(), member: Some(member(NODE)), ..Subject::default() };
-            let certificate = authority.sign(&asked, &subject, LIFE).unwrap();
+            let certificate = authority.sign(&asked, &subject, life).unwrap();
             status.certificate = Some(ByteString(certificate.into_bytes()));
             requests.replace_status(&request.name_any(), &PostParams::default(), &request).await.unwrap();
         }
@@ -311,7 +311,7 @@ fn another_authority_takes_over_while_a_transfer_runs() {
         let (old, new) = (site.authority.certificate().to_owned(), next.certificate().to_owned());
         site.believe(&[&old, &new]).await;
         site.signer.abort();
-        tokio::spawn(sign(site.client.clone(), copy(&next)));
+        tokio::spawn(sign(site.client.clone(), copy(&next), LIFE));
         site.believe(&[&new, &old]).await;
         let shown = || {
             let hello = "openssl s_client -connect 198.51.100.1:9186 -tls1_3 -alpn godwit/1 -servername";
@@ -353,6 +353,55 @@ fn another_authority_takes_over_while_a_transfer_runs() {
         .await;
         ping(&sending, &receiving, *b"old4");
     });
+}
+
+#[test]
+fn an_expired_certificate_closes_the_road_though_a_request_for_the_next_waits() {
+    isolated(
+        "road::an_expired_certificate_closes_the_road_though_a_request_for_the_next_waits",
+        |node| async move {
+            let site = Site::new(&node).await;
+            write_status(&["198.51.100.1"]);
+            add("198.51.100.1");
+            site.here(on("198.51.100.1")).await;
+            let destination = UnixListener::bind("/run/destination").unwrap();
+            let channels = [(Channel::MEMORY, "/run/destination".into())];
+            let source = Source::Certificate(member("peer"));
+            let _open = site.road.registrations().register(route().migration, source, channels).unwrap();
+            let _forward = site.forward(Path::new("/run/forward"), [198, 51, 100, 1].into());
+            let sending = UnixStream::connect("/run/forward").unwrap();
+            let (receiving, _) = destination.accept().unwrap();
+            ping(&sending, &receiving, *b"one1");
+
+            // The next one is over soon, and then nobody answers.
+            site.signer.abort();
+            let soon = Duration::from_secs(4);
+            let brief = tokio::spawn(sign(site.client.clone(), copy(&site.authority), soon));
+            let before = site.requests().await;
+            timeout(LONG, async {
+                // The first may still be of the one before.
+                while site.requests().await < before + 2 {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            })
+            .await
+            .unwrap();
+            brief.abort();
+            site.until("it has expired", |way| {
+                way.as_ref().is_err_and(|why| why.to_string().contains("the last one has expired"))
+            })
+            .await;
+            assert_eq!(listeners(), [""; 0], "nobody is shown what has expired");
+            site.reported("no certificate", |report| {
+                report.problem.as_deref().is_some_and(|why| why.contains("kubectl get csr"))
+            })
+            .await;
+            ping(&sending, &receiving, *b"one2");
+
+            tokio::spawn(sign(site.client.clone(), copy(&site.authority), LIFE));
+            site.here(on("198.51.100.1")).await;
+        },
+    );
 }
 
 #[test]

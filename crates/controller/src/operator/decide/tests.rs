@@ -38,11 +38,11 @@ fn set(desired: i32) -> DaemonSet {
 fn pod(node: &str, network: Option<&str>, ready: bool) -> Value {
     json!({
         "metadata": {
-            "name": format!("virt-handler-{node}"), "creationTimestamp": Time(now()),
+            "name": format!("virt-handler-{node}"), "namespace": "kubevirt", "creationTimestamp": Time(now()),
             "annotations": { annotations::INSTALL_STRATEGY_IDENTIFIER: id(network) },
         },
         "spec": { "nodeName": node, "containers": [] },
-        "status": { "conditions": [{ "type": "Ready", "status": if ready { "True" } else { "False" },
+        "status": { "podIP": "10.244.0.7", "conditions": [{ "type": "Ready", "status": if ready { "True" } else { "False" },
             "lastTransitionTime": Time(now()) }] },
     })
 }
@@ -181,6 +181,22 @@ fn what_the_nodes_handler_says_is_why_a_canary_fails() {
     assert!(
         message(&decided(&deployed(NEW), &seen), conditions::DEGRADED).contains("migration0 has no address")
     );
+}
+
+#[test]
+fn a_pod_that_gets_no_network_is_named_and_what_its_predecessor_said_is_not_its_word() {
+    let mut late = pod("a", NEW, false);
+    late["status"]["podIP"] = Value::Null;
+    late["status"]["conditions"][0]["lastTransitionTime"] = json!(Time(now() - SignedDuration::from_mins(5)));
+    let mut seen = seen(vec![late]);
+    let report = json!({ "problem": "it has to be replaced", "at": Time(now()) });
+    seen.reports.insert("a".into(), serde_json::from_value(report).unwrap());
+    let decision = decided(&deployed(NEW), &seen);
+    for told in [conditions::DEGRADED, conditions::MIGRATION_NETWORK_READY] {
+        let message = message(&decision, told);
+        let says = ["no network yet", "`kubectl -n kubevirt describe pod virt-handler-a` says why"];
+        assert!(says.iter().all(|words| message.contains(words)), "{message}");
+    }
 }
 
 #[test]
