@@ -236,11 +236,13 @@ async fn queue(context: &Context) -> Result<Queue, Error> {
         let target = pods.iter().find(|pod| pod.labels().get(labels::MIGRATION_JOB_UID) == Some(&uid));
         let record = status.and_then(|status| status.migration_state.as_ref());
         let ours = record.is_some_and(|state| state.migration_uid.as_ref() == Some(&uid));
+        let left = record.filter(|_| ours).and_then(|state| state.source_node.clone());
         Entry {
             instance: format!("{}/{}", migration.namespace().unwrap_or_default(), migration.spec.vmi_name),
             priority: migration.spec.priority,
             created: migration.metadata.creation_timestamp.as_ref().map(|time| time.0).unwrap_or_default(),
-            source: status.and_then(|status| status.node_name.clone()),
+            // Until it is over it leaves the node that it left, wherever the guest is by now.
+            source: left.or_else(|| status?.node_name.clone()),
             target: target.and_then(|pod| pod.spec.as_ref()?.node_name.clone()),
             stage: stage(phase(migration), target.is_some(), ours),
             uid,
