@@ -7,6 +7,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 mod apiserver;
 mod console;
 mod controller;
+mod evacuate_cancel;
 mod handler;
 mod lab;
 mod migrate;
@@ -37,6 +38,7 @@ enum Command {
     Apiserver(apiserver::Arguments),
     Lab(lab::Arguments),
     Migrate(migrate::Arguments),
+    EvacuateCancel(evacuate_cancel::Arguments),
     Console(console::Arguments),
     #[command(name = "virt-controller")]
     Controller(controller::Arguments),
@@ -61,6 +63,7 @@ fn main() -> ExitCode {
         Command::Apiserver(arguments) => apiserver::run(arguments).map(|()| ExitCode::SUCCESS),
         Command::Lab(arguments) => lab::run(arguments),
         Command::Migrate(arguments) => migrate::run(arguments),
+        Command::EvacuateCancel(arguments) => evacuate_cancel::run(arguments),
         Command::Console(arguments) => console::run(&arguments),
         Command::Controller(arguments) => controller::run(arguments).map(|()| ExitCode::SUCCESS),
         Command::Handler(arguments) => handler::run(arguments).map(|()| ExitCode::SUCCESS),

@@ -236,6 +236,12 @@ impl Hypervisor for Libvirt {
         })
     }
 
+    fn count_on(&self, bytes_per_second: u64) -> Result<(), HypervisorError> {
+        let operation = "telling the move of the domain how fast the road is";
+        let said = self.with_domain(operation, |domain| migration::count_on(domain, bytes_per_second))?;
+        migration::accepted(&said).map_err(|refusal| HypervisorError::new(operation, refusal))
+    }
+
     fn start_post_copy(&self) -> Result<(), HypervisorError> {
         self.with_domain("starting post-copy of domain", migration::start_post_copy)
     }

@@ -1,8 +1,9 @@
 //! Evacuation: a VM that was evicted from its node moves, and is moved again when that fails. So does one whose node has the taint of
-//! `nodeDrainTaintKey`.
+//! `nodeDrainTaintKey`. When neither holds any more while the VM is still there, because somebody took the mark of the eviction or the
+//! taint away, its evacuation is cancelled.
 //!
-//! It makes migrations and nothing else; the queue says when each begins. One at a time for each VM: what there is is read from
-//! the API server itself.
+//! It makes migrations and deletes those that it made, nothing else; the queue says when each begins. One at a time for each VM: what there
+//! is is read from the API server itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,6 +24,7 @@ use kube::{Api, ResourceExt as _};
 
 use crate::Context;
 use crate::admission::eviction;
+use crate::edit;
 use crate::error::{Error, describe};
 use crate::report::Note;
 use crate::vmim::settings_of_cluster;
@@ -33,6 +35,7 @@ type Migration = VirtualMachineInstanceMigration;
 struct Evacuations {
     context: Arc<Context>,
     taints: Taints,
+    under_way: UnderWay,
 }
 
 /// Keys of the taints that keep pods away, by node, as the watch has them.
@@ -47,9 +50,33 @@ impl Taints {
         known.insert(node.name_any(), keys.collect());
     }
 
-    fn has(&self, node: &str, key: &str) -> bool {
+    /// None: nothing is known of the node yet.
+    fn has(&self, node: &str, key: &str) -> Option<bool> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.get(node).is_some_and(|keys| keys.contains(key))
+        known.get(node).map(|keys| keys.contains(key))
+    }
+}
+
+/// The evacuations that are not over, by UID, and whose they are, as the watch has them. Most VMs have none: of those nothing is read.
+#[derive(Clone, Default)]
+struct UnderWay(Arc<Mutex<BTreeMap<String, ObjectRef<VirtualMachineInstance>>>>);
+
+impl UnderWay {
+    fn learn(&self, migration: &Migration, whose: Option<&ObjectRef<VirtualMachineInstance>>) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let uid = migration.uid().unwrap_or_default();
+        match whose.filter(|_| evacuates_from(migration).is_some() && is_open(migration)) {
+            Some(whose) => known.insert(uid, whose.clone()),
+            None => known.remove(&uid),
+        };
+    }
+
+    fn has(&self, vmi: &VirtualMachineInstance) -> bool {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is = |other: &ObjectRef<_>| {
+            other.name == vmi.name_any() && other.namespace.as_deref() == vmi.metadata.namespace.as_deref()
+        };
+        known.values().any(is)
     }
 }
 
@@ -61,7 +88,9 @@ pub(crate) async fn run(context: Arc<Context>) {
     let known = controller.store();
     let taints = Taints::default();
     let (learning, nodes) = (taints.clone(), Api::<Node>::all(context.client.clone()));
-    let evacuations = Arc::new(Evacuations { context, taints });
+    let under_way = UnderWay::default();
+    let following = under_way.clone();
+    let evacuations = Arc::new(Evacuations { context, taints, under_way });
     controller
         .watches(nodes, watcher::Config::default(), move |node| {
             learning.learn(&node);
@@ -69,9 +98,11 @@ pub(crate) async fn run(context: Arc<Context>) {
             let there = known.state().into_iter().filter(move |vmi| runs_on(vmi) == Some(&name));
             there.map(|vmi| ObjectRef::from_obj(vmi.as_ref())).collect::<Vec<_>>()
         })
-        .watches(migrations, watcher::Config::default(), |migration| {
+        .watches(migrations, watcher::Config::default(), move |migration| {
             let instance = ObjectRef::new(&migration.spec.vmi_name);
-            migration.namespace().map(|namespace| instance.within(&namespace))
+            let instance = migration.namespace().map(|namespace| instance.within(&namespace));
+            following.learn(&migration, instance.as_ref());
+            instance
         })
         .run(reconcile, |_, error, _| controller::Action::requeue(error.retry_after()), evacuations)
         .for_each(async |_| {})
@@ -88,16 +119,17 @@ async fn reconcile(
 
 async fn evacuate(
     vmi: &VirtualMachineInstance,
-    Evacuations { context, taints }: &Evacuations,
+    Evacuations { context, taints, under_way }: &Evacuations,
     notes: &mut Vec<Note>,
 ) -> Result<controller::Action, Error> {
     let drain = settings_of_cluster(context).node_drain_taint_key;
-    let Some(node) = must_leave(vmi, |node| taints.has(node, &drain)) else {
+    let Some(node) = runs_on(vmi) else { return Ok(controller::Action::await_change()) };
+    let leaves = must_leave(vmi, node, taints.has(node, &drain));
+    let moves = eviction::moves(vmi, context.rules().defaults.eviction_strategy);
+    // Nothing is cancelled before the node's taints are known: whoever has just begun to look knows none.
+    let Some(leaves) = leaves.filter(|leaves| if *leaves { moves } else { under_way.has(vmi) }) else {
         return Ok(controller::Action::await_change());
     };
-    if !eviction::moves(vmi, context.rules().defaults.eviction_strategy) {
-        return Ok(controller::Action::await_change());
-    }
     let migrations: Api<Migration> =
         Api::namespaced(context.client.clone(), &vmi.namespace().unwrap_or_default());
     let all = migrations
@@ -107,6 +139,15 @@ async fn evacuate(
         .items;
     let own: Vec<&Migration> =
         all.iter().filter(|migration| migration.spec.vmi_name == vmi.name_any()).collect();
+    if !leaves {
+        for migration in without_cause(&own, node) {
+            let name = migration.name_any();
+            edit::delete(&migrations, &name, &migration.uid().unwrap_or_default()).await?;
+            let text = format!("Cancelled Migration {name}: it does not have to leave node {node} any more");
+            notes.push(Note::done(events::SUCCESSFUL_DELETE, text));
+        }
+        return Ok(controller::Action::await_change());
+    }
     match next(&own, node, Timestamp::now()) {
         Next::Wait => Ok(controller::Action::await_change()),
         Next::Pause(left) => {
@@ -126,11 +167,30 @@ async fn evacuate(
     }
 }
 
-/// The node that the VM runs on and has to leave: it was evicted, or the node is being drained.
-fn must_leave(vmi: &VirtualMachineInstance, drained: impl Fn(&str) -> bool) -> Option<&str> {
-    let node = runs_on(vmi)?;
+/// Whether the VM has to leave the node that it runs on: it was evicted, or the node is being drained. None: that is not known yet.
+fn must_leave(vmi: &VirtualMachineInstance, node: &str, drained: Option<bool>) -> Option<bool> {
     let evicted = vmi.status.as_ref()?.evacuation_node_name.as_deref() == Some(node);
-    (evicted || drained(node)).then_some(node)
+    if evicted { Some(true) } else { drained }
+}
+
+/// Moves under way that are to take a VM from this node, which it does not have to leave any more.
+fn without_cause<'a>(own: &[&'a Migration], node: &str) -> Vec<&'a Migration> {
+    let evacuates = |migration: &Migration| evacuates_from(migration) == Some(node);
+    let asked = |migration: &Migration| migration.metadata.deletion_timestamp.is_some();
+    own.iter().copied().filter(|one| evacuates(one) && is_open(one) && !asked(one)).collect()
+}
+
+fn phase(migration: &Migration) -> Option<MigrationPhase> {
+    migration.status.as_ref()?.phase
+}
+
+fn is_open(migration: &Migration) -> bool {
+    !phase(migration).is_some_and(MigrationPhase::is_final)
+}
+
+/// The node that a migration was made to take its VM from; none: it was made for something else.
+fn evacuates_from(migration: &Migration) -> Option<&str> {
+    migration.annotations().get(annotations::EVACUATION_MIGRATION).map(String::as_str)
 }
 
 /// Where the VM runs, unless it is about to end.
@@ -151,8 +211,7 @@ enum Next {
 
 /// What to do for a VM that has to leave this node, from its migrations.
 fn next(own: &[&Migration], node: &str, now: Timestamp) -> Next {
-    let phase = |migration: &Migration| migration.status.as_ref().and_then(|status| status.phase);
-    if own.iter().any(|migration| !phase(migration).is_some_and(MigrationPhase::is_final)) {
+    if own.iter().any(|migration| is_open(migration)) {
         return Next::Wait;
     }
     let ended = |migration: &Migration| {
@@ -162,9 +221,7 @@ fn next(own: &[&Migration], node: &str, now: Timestamp) -> Next {
     let mut attempts: Vec<_> = own.iter().map(|migration| (ended(migration), *migration)).collect();
     attempts.sort_by_key(|(ended, _)| std::cmp::Reverse(*ended));
     let failed = |migration: &Migration| {
-        phase(migration) == Some(MigrationPhase::Failed)
-            && migration.annotations().get(annotations::EVACUATION_MIGRATION).map(String::as_str)
-                == Some(node)
+        phase(migration) == Some(MigrationPhase::Failed) && evacuates_from(migration) == Some(node)
     };
     let failures = attempts.iter().take_while(|(_, migration)| failed(migration)).count();
     let pause = migration::pause_after(u32::try_from(failures).unwrap_or(u32::MAX));
@@ -201,6 +258,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 
     use super::*;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use serde_json::json;
 
     fn attempt(phase: &str, ended: i64) -> Migration {
@@ -227,5 +285,31 @@ mod tests {
         assert_eq!(next(&[&failed], "b", now), Next::Move, "another node is another story");
         assert_eq!(next(&[&failed, &running], "a", now), Next::Wait);
         assert_eq!(next(&[&earlier], "a", now), Next::Move, "it has waited long enough");
+    }
+
+    #[test]
+    fn an_evacuation_without_a_cause_is_cancelled_and_nothing_else_is() {
+        let (running, done, mut asked, mut other) =
+            (attempt("Running", 1), attempt("Succeeded", 1), attempt("Running", 1), attempt("Running", 1));
+        asked.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+        other.metadata.annotations = None;
+        let all = [&running, &done, &asked, &other];
+        assert_eq!(without_cause(&all, "a"), [&running]);
+        assert_eq!(without_cause(&all, "b"), Vec::<&Migration>::new(), "the VM has arrived there");
+    }
+
+    #[test]
+    fn a_node_of_which_nothing_is_known_is_no_reason_to_cancel() {
+        let vmi = |evicted: Option<&str>| -> VirtualMachineInstance {
+            serde_json::from_value(json!({
+                "metadata": { "name": "wren" }, "spec": { "domain": { "devices": {} } },
+                "status": { "phase": "Running", "nodeName": "a", "evacuationNodeName": evicted },
+            }))
+            .unwrap()
+        };
+        assert_eq!(must_leave(&vmi(None), "a", None), None);
+        assert_eq!(must_leave(&vmi(Some("a")), "a", None), Some(true));
+        assert_eq!(must_leave(&vmi(Some("b")), "a", Some(false)), Some(false));
+        assert_eq!(must_leave(&vmi(None), "a", Some(true)), Some(true));
     }
 }

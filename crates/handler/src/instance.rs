@@ -164,7 +164,7 @@ impl Launcher {
             Some(Accelerator::Kvm) => AcceleratorPolicy::Kvm,
             Some(Accelerator::Tcg) => AcceleratorPolicy::Tcg,
         };
-        let obstacle = self.sockets.as_ref().and_then(Sockets::failure);
+        let obstacle = self.sockets.as_ref().and_then(Sockets::obstacle);
         let situation = Situation {
             node: &self.shared.node,
             pod: view.pod.as_deref(),
@@ -178,7 +178,7 @@ impl Launcher {
             here: self.shared.road.here().ok(),
             receiving: self.door.as_ref().map(|door| door.wanted.uid.as_str()),
             sending: self.sockets.as_ref().map(|sockets| sockets.wanted.uid.as_str()),
-            obstacle: obstacle.as_deref(),
+            obstacle: obstacle.as_ref(),
         };
         decide(&situation, Timestamp::now())
     }

@@ -78,6 +78,9 @@ pub trait Hypervisor: Send + Sync + 'static {
     fn progress(&self) -> Result<Option<ProgressSample>, HypervisorError>;
     /// How the last move went that came to its end; none: there was none.
     fn summary(&self) -> Result<Option<ProgressSample>, HypervisorError>;
+    /// Has the move that is under way count on so many bytes a second when it decides how much may be left to send while the guest stands
+    /// still; 0: on what it thinks. One that has just begun counts on [`migration::Pace::BEGINNING`].
+    fn count_on(&self, bytes_per_second: u64) -> Result<(), HypervisorError>;
     /// Lets the domain run at its target, wherever its memory is.
     fn start_post_copy(&self) -> Result<(), HypervisorError>;
     /// Gives the move up.

@@ -11,7 +11,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -98,6 +98,7 @@ impl Dialler {
             lines: Arc::default(),
             crew: Crew::default(),
             failure: Mutex::default(),
+            broke: OnceLock::new(),
         });
         let forward = Forward { path: path.to_owned(), shared };
         forward.shared.accept_on_another_thread().map_err(failed)?;
@@ -116,6 +117,7 @@ struct Shared {
     lines: Arc<Lines>,
     crew: Crew,
     failure: Mutex<Option<Arc<DialError>>>,
+    broke: OnceLock<Arc<Broken>>,
 }
 
 /// A unix socket that leads to another node. Dropping it closes the socket for new connections and removes its file; those that
@@ -135,6 +137,11 @@ impl Forward {
     /// Why the last connection that could not be made could not.
     pub fn last_failure(&self) -> Option<Arc<DialError>> {
         self.shared.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Why a connection that was in use was the first to break at the other node, or on the road to it, if one was.
+    pub fn first_break(&self) -> Option<Arc<Broken>> {
+        self.shared.broke.get().cloned()
     }
 
     /// Ends every connection that is open now.
@@ -168,6 +175,8 @@ struct Progress {
     arrived: AtomicBool,
     /// Whether another thread accepts.
     taken_over: AtomicBool,
+    /// Who used it has ended it: what breaks afterwards is what ended connections do.
+    said_all: AtomicBool,
 }
 
 impl Shared {
@@ -213,6 +222,12 @@ impl Shared {
             let cause = with_sources(&error);
             if progress.arrived.load(Ordering::Acquire) {
                 tracing::info!(route = %self.route, cause, "a tunnel connection broke");
+                if let DialError::Broken { source, .. } = error
+                    && source.is_far()
+                    && !progress.said_all.load(Ordering::Acquire)
+                {
+                    self.broke.get_or_init(|| Arc::new(source));
+                }
             } else {
                 tracing::warn!(route = %self.route, cause, "a tunnel connection could not be made");
                 self.context.ledger.add_failure(&error);
@@ -243,6 +258,7 @@ impl Shared {
     ) -> Result<(), DialError> {
         let outcome = if let Some(Session { outgoing, mut incoming, .. }) = session {
             // The target is who it should be, so bytes may leave while its answer is on the way.
+            let said_all = said_all(progress);
             let (shared, progress) = (Arc::clone(self), Arc::clone(progress));
             let receive = move |joint: &Joint| {
                 answer(&mut shared.call().timed(&joint.far), &mut incoming)?;
@@ -253,13 +269,14 @@ impl Shared {
                 socket::watch_idleness(&joint.far, &shared.context.timeouts).map_err(Broken::Far)?;
                 joint.receive_encrypted(incoming)
             };
-            joint.run(Here::Sends, |joint| joint.send_encrypted(outgoing), receive)
+            let send = move |joint: &Joint| joint.send_encrypted(outgoing).inspect(|()| said_all());
+            joint.run(Here::Sends, send, receive)
         } else {
             self.arrived(progress);
-            let mover = self.context.mover;
+            let (mover, said_all) = (self.context.mover, said_all(progress));
             joint.run(
                 Here::Sends,
-                move |joint| joint.send_plain(mover),
+                move |joint| joint.send_plain(mover).inspect(|()| said_all()),
                 move |joint| joint.receive_plain(mover),
             )
         };
@@ -273,6 +290,12 @@ impl Shared {
     fn call(&self) -> Call<'_> {
         Call { context: &self.context, target: &self.target, route: &self.route }
     }
+}
+
+/// Notes that there is nothing more to send.
+fn said_all(progress: &Arc<Progress>) -> impl FnOnce() + Send + 'static {
+    let progress = Arc::clone(progress);
+    move || progress.said_all.store(true, Ordering::Release)
 }
 
 /// One connection that is being made.

@@ -148,3 +148,10 @@ pub enum Broken {
     #[error("no thread could be started")]
     Thread(#[source] io::Error),
 }
+
+impl Broken {
+    /// Whether it came from the other node or the road to it, and not from here.
+    pub fn is_far(&self) -> bool {
+        !matches!(self, Self::Near(_) | Self::Record(_) | Self::Thread(_))
+    }
+}

@@ -16,6 +16,7 @@ use wire::{AcceleratorPolicy, Command, MigrateOptions, MigrationPhase, Outcome, 
 
 use crate::handler::{ADDRESS, Handler};
 use crate::life::{guest, nothing_is_left};
+use crate::sandbox::Pod;
 
 const QEMU_USER: u32 = 107;
 const OTHER_NODE: &str = "10.9.0.2";
@@ -234,6 +235,54 @@ async fn a_guest_moves_with_its_memory_and_its_connections() {
     let checked = source.control(&json!({ "check": {} }));
     assert_eq!(checked["ok"], json!(true), "{checked}");
     assert!(!target.pod.console().contains(r#""event":"boot""#), "it was never started there");
+}
+
+/// What QEMU counts on when it decides how much may be left to send while the guest stands still, in bytes a second.
+fn counted_on(pod: &Pod) -> u64 {
+    let [daemon] = pod.processes("libvirtd")[..] else { panic!("there is one libvirtd:\n{}", pod.log()) };
+    let uri =
+        format!("qemu+unix:///system?socket={}/{}", api::names::paths::PRIVATE, wire::HYPERVISOR_SOCKET);
+    let asked = std::process::Command::new("nsenter")
+        .args(["--target", &daemon.to_string(), "--mount", "--root", "virsh", "--connect", &uri])
+        .args(["qemu-monitor-command", "default_testvm", r#"{"execute":"query-migrate-parameters"}"#])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&asked.stdout);
+    let answer: serde_json::Value = serde_json::from_str(&said)
+        .unwrap_or_else(|_| panic!("{said}{}", String::from_utf8_lossy(&asked.stderr)));
+    answer["return"]["avail-switchover-bandwidth"].as_u64().unwrap_or_else(|| panic!("{answer:#}"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_hypervisor_counts_on_the_speed_that_was_measured_and_forgets_it_with_the_move() {
+    const LIMIT: u64 = 4 << 20;
+    let (mut source, target) = two_nodes().await;
+    assert_eq!(counted_on(&source.pod), 0, "it judges by itself");
+    let _road = Road::open(&source, &target);
+    let mut options = slow("m1");
+    options.settings.bandwidth_per_migration = Quantity("4Mi".to_owned());
+    // With one connection the limit is what goes over it; beside others it is not kept to the byte.
+    options.parallel_connections = None;
+    source.send(&Command::Migrate { options }).await;
+    let under_way = |bytes: u64| {
+        move |status: &Status| {
+            status.migration.as_ref().is_some_and(|report| report.sample.processed_bytes >= bytes)
+        }
+    };
+    source.until("under way", 60, under_way(1)).await;
+    let first = counted_on(&source.pod);
+    // Four seconds and more: measured, at the speed that is allowed.
+    let later = source.until("measured", 60, under_way(4 * LIMIT)).await;
+    let measured = counted_on(&source.pod);
+    println!("at first {first}, then {measured}; {:?}", later.migration);
+    assert!(first > 0, "before the first byte it is told not to judge by itself");
+    // QEMU keeps a limit within tenths of a second, and a little above it.
+    assert!((LIMIT / 2..=LIMIT / 2 * 3).contains(&measured), "{measured} of {LIMIT}");
+    source.send(&Command::CancelMigration).await;
+    let over =
+        source.until("given up", 30, |status| migration(status).is_some_and(MigrationPhase::is_final)).await;
+    assert_eq!(migration(&over), Some(MigrationPhase::Cancelled), "{over:?}");
+    assert!(counted_on(&source.pod) < measured, "what was measured was of that move");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -90,8 +90,10 @@ async fn mark(
     let instances: Api<VirtualMachineInstance> =
         Api::namespaced(client.clone(), &vmi.namespace().unwrap_or_default());
     let params = PatchParams::default();
-    if rebalances {
-        let note = json!({ "metadata": { "uid": vmi.uid(), "annotations": { annotations::EVICTION_SOURCE: "descheduler" } } });
+    // What an earlier eviction was for says nothing of this one.
+    if rebalances != vmi.annotations().contains_key(annotations::EVICTION_SOURCE) {
+        let source = rebalances.then_some("descheduler");
+        let note = json!({ "metadata": { "uid": vmi.uid(), "annotations": { annotations::EVICTION_SOURCE: source } } });
         instances
             .patch(&vmi.name_any(), &params, &Patch::Merge(note))
             .await

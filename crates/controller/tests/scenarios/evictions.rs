@@ -126,6 +126,68 @@ async fn an_evacuation_that_fails_is_tried_again_later() {
 }
 
 #[tokio::test]
+async fn an_evacuation_is_cancelled_by_taking_its_mark_away() {
+    let cluster = Cluster::new().await;
+    cluster.start_with_webhooks().await;
+    cluster.add_node("node02").await;
+    let (_, wren) = runs(&cluster, "wren", "LiveMigrate").await;
+    let (_, lark) = runs(&cluster, "lark", "LiveMigrate").await;
+    evict(&cluster, &wren).await.unwrap_err();
+    evict(&cluster, &lark).await.unwrap_err();
+    let waiting = evacuation_of(&cluster, "wren", &[]).await;
+    let moving = evacuation_of(&cluster, "lark", &[]).await;
+    cluster.brought_to(&moving, "node02", MigrationPhase::Running).await;
+    let unmark = json!({ "status": { "evacuationNodeName": null } });
+    for name in ["wren", "lark"] {
+        let (params, patch) = (kube::api::PatchParams::default(), kube::api::Patch::Merge(&unmark));
+        cluster.instances.patch_status(name, &params, &patch).await.unwrap();
+    }
+    // One that has not begun is gone at once; the source of the other is asked, and its guest stays.
+    cluster.migration_gone(&waiting.name_any()).await;
+    cluster.source_aborts("lark").await;
+    cluster.migration_gone(&moving.name_any()).await;
+    for name in ["wren", "lark"] {
+        eventually("the VM to be as it was", async || {
+            let status = cluster.instance(name).await.status.unwrap();
+            let requested = condition::is_true(&status.conditions, conditions::EVICTION_REQUESTED);
+            (!requested && status.node_name.as_deref() == Some("node01")).then_some(())
+        })
+        .await;
+    }
+    // Whoever evicts it again means it.
+    evict(&cluster, &wren).await.unwrap_err();
+    let again = evacuation_of(&cluster, "wren", &[waiting.name_any()]).await;
+    cluster.brought_to(&again, "node02", MigrationPhase::Succeeded).await;
+}
+
+#[tokio::test]
+async fn what_the_last_eviction_was_for_is_what_counts() {
+    let cluster = Cluster::new().await;
+    cluster.start_with_webhooks().await;
+    cluster.add_node("node02").await;
+    let (_, pod) = runs(&cluster, "wren", "LiveMigrate").await;
+    let rebalance = json!({
+        "apiVersion": "policy/v1", "kind": "Eviction",
+        "metadata": { "name": pod.name_any(), "annotations": { "requested-by": "sigs.k8s.io/descheduler" } },
+    });
+    let params = PostParams::default();
+    cluster
+        .pods
+        .create_subresource::<_, serde_json::Value>("eviction", &pod.name_any(), &params, &rebalance)
+        .await
+        .unwrap_err();
+    let first = evacuation_of(&cluster, "wren", &[]).await;
+    assert_eq!(first.spec.priority, Some(MigrationPriority::SystemMaintenance));
+    let (params, unmark) =
+        (kube::api::PatchParams::default(), json!({ "status": { "evacuationNodeName": null } }));
+    cluster.instances.patch_status("wren", &params, &kube::api::Patch::Merge(&unmark)).await.unwrap();
+    cluster.migration_gone(&first.name_any()).await;
+    evict(&cluster, &pod).await.unwrap_err();
+    let second = evacuation_of(&cluster, "wren", &[first.name_any()]).await;
+    assert_eq!(second.spec.priority, Some(MigrationPriority::SystemCritical), "now the node is drained");
+}
+
+#[tokio::test]
 async fn what_an_eviction_does_is_the_vms_choice() {
     let cluster = Cluster::new().await;
     cluster.start_with_webhooks().await;

@@ -24,7 +24,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use wire::{AcceleratorPolicy, Command, MigrationPhase, Phase, Status};
 
-use super::moving::{self, Progress, Receive, Send};
+use super::moving::{self, Obstacle, Progress, Receive, Send};
 use super::role::Role;
 use super::status;
 use crate::pods;
@@ -60,8 +60,8 @@ pub struct Situation<'a> {
     pub receiving: Option<&'a str>,
     /// The migration whose sockets are open.
     pub sending: Option<&'a str>,
-    /// Why its target could not be reached.
-    pub obstacle: Option<&'a str>,
+    /// What is in their way.
+    pub obstacle: Option<&'a Obstacle>,
 }
 
 impl<'a> Situation<'a> {

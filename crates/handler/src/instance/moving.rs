@@ -72,6 +72,15 @@ pub struct Progress {
     pub last: bool,
 }
 
+/// What was in the way of a move, as the sockets that lead to its target know it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Obstacle {
+    /// The target's handler could not be reached, or did not let this one in.
+    Unreached(String),
+    /// A connection that was in use broke, and not from here.
+    Broke(String),
+}
+
 /// What the launcher says of this very move.
 fn report<'a>(heard: Option<&'a Status>, state: &MigrationState) -> Option<&'a MigrationReport> {
     heard?.migration.as_ref().filter(|report| Some(&report.uid) == state.migration_uid.as_ref())
@@ -252,20 +261,36 @@ fn source_record(situation: &Situation<'_>, state: &MigrationState, now: Timesta
             new.abort_status = Some(AbortStatus::Succeeded);
             new.fail(ABORTED, now);
         }
-        MigrationPhase::Failed => new.fail(&why(situation, report), now),
+        MigrationPhase::Failed => new.fail(&why(situation, state, report), now),
     }
     let side = new.source_state.get_or_insert_with(SourceState::default);
     side.common.node.get_or_insert_with(|| situation.node.to_owned());
     new
 }
 
-/// The hypervisor sees sockets that break; why they broke is known here.
-fn why(situation: &Situation<'_>, report: &MigrationReport) -> String {
+/// The hypervisor sees sockets that break; why they broke is known here. What it says comes last.
+fn why(situation: &Situation<'_>, state: &MigrationState, report: &MigrationReport) -> String {
     let said = report.reason.as_deref().unwrap_or("the hypervisor does not say why");
+    let here = situation.node;
     if situation.sending != Some(report.uid.as_str()) {
-        return format!("the handler of the source node ended while the guest moved: {said}");
+        return format!(
+            "the handler of node {here} ended while the guest moved through it. The guest goes on at node {here}: move it \
+             again. The hypervisor says: {said}"
+        );
     }
-    situation.obstacle.map_or_else(|| said.to_owned(), |obstacle| format!("{obstacle}: {said}"))
+    let there = state.target_node.as_deref().unwrap_or_default();
+    match situation.obstacle {
+        None => said.to_owned(),
+        Some(Obstacle::Unreached(why)) => format!(
+            "{why}. The guest goes on at node {here}: move it again when the handler of node {there} can be reached. The \
+             hypervisor says: {said}"
+        ),
+        Some(Obstacle::Broke(why)) => format!(
+            "the connection to node {there} broke while the guest moved ({why}): the handler or the launcher there ended, or \
+             the road was cut. The guest goes on at node {here}: see what became of them with `kubectl get pods -A -o wide \
+             --field-selector spec.nodeName={there}`, and move it again. The hypervisor says: {said}"
+        ),
+    }
 }
 
 fn target_record(situation: &Situation<'_>, state: &MigrationState, now: Timestamp) -> MigrationState {

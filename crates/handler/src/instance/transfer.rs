@@ -18,7 +18,7 @@ use tunnel::{
 use wire::MigrateOptions;
 
 use super::Shared;
-use super::moving::{Progress, Receive, Send};
+use super::moving::{Obstacle, Progress, Receive, Send};
 use crate::place::{PlaceError, Private};
 use crate::road::Unavailable;
 
@@ -155,10 +155,14 @@ impl Sockets {
         Ok(Self { wanted: wanted.clone(), forwards, _directory: directory, _counted: counted })
     }
 
-    /// Why the target could not be reached, if it could not: the hypervisor only knows that its socket was closed.
-    pub fn failure(&self) -> Option<String> {
-        let failure = self.forwards.iter().find_map(Forward::last_failure)?;
-        Some(crate::error::chain(&*failure))
+    /// What was in the way, if anything was: the hypervisor only knows that its socket was closed. A connection that broke comes first,
+    /// as who lost it tries to make another.
+    pub fn obstacle(&self) -> Option<Obstacle> {
+        let broke = self.forwards.iter().find_map(Forward::first_break);
+        let unreached = || self.forwards.iter().find_map(Forward::last_failure);
+        broke
+            .map(|why| Obstacle::Broke(crate::error::chain(&*why)))
+            .or_else(|| unreached().map(|why| Obstacle::Unreached(crate::error::chain(&*why))))
     }
 }
 

@@ -253,7 +253,15 @@ fn a_move_that_is_cut_off_or_given_up_leaves_the_guest_alone_and_the_next_one_su
         };
         let handler = lab.pod_uid("kubevirt", "kubevirt.io=virt-handler", &node);
         lab.shell(&node, &format!("kill -9 $(ip netns pids {handler})"));
-        unharmed(&name);
+        let state = unharmed(&name);
+        let reason = state["failureReason"].as_str().unwrap();
+        let expected = match victim {
+            "source" => format!("the handler of node {home} ended while the guest moved through it"),
+            _ => format!("the connection to node {node} broke while the guest moved"),
+        };
+        assert!(reason.starts_with(&expected), "{reason}");
+        assert!(reason.contains(&format!("The guest goes on at node {home}")), "{reason}");
+        assert!(reason.contains("The hypervisor says: "), "{reason}");
         lab.until_it_is_whole();
     }
     lab.configure(&json!({ "disableTLS": true }));

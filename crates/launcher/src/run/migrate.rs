@@ -8,8 +8,8 @@
 use std::time::{Duration, Instant};
 
 use api::kubevirt::{MigrationMode, MigrationOptions};
-use migration::{Convergence, Verdict};
-use tracing::{info, warn};
+use migration::{Convergence, Pace, Verdict};
+use tracing::{debug, info, warn};
 use wire::MigrateOptions;
 
 use super::Executor;
@@ -27,6 +27,8 @@ struct Watched {
     settings: MigrationOptions,
     /// None before it is known how much there is to move.
     convergence: Option<Convergence>,
+    /// None: the hypervisor does not listen, and judges by itself.
+    pace: Option<Pace>,
     mode: MigrationMode,
     given_up: Option<String>,
 }
@@ -38,6 +40,7 @@ impl Executor {
             begun: Instant::now(),
             settings: options.settings.clone(),
             convergence: None,
+            pace: Some(Pace::default()),
             mode: MigrationMode::PreCopy,
             given_up: None,
         };
@@ -92,6 +95,7 @@ impl Executor {
             Ok(_) => return,
             Err(cause) => return warn!(cause, "the hypervisor does not say how far the move is"),
         };
+        self.keep_pace(watched, sample.processed_bytes).await;
         let remaining = sample.remaining_bytes;
         let convergence = watched
             .convergence
@@ -116,5 +120,22 @@ impl Executor {
             }
         }
         self.say(Input::Moved { sample, mode: watched.mode });
+    }
+
+    /// The guest may be stopped when what is left takes no longer than it may stand still: for that the hypervisor has to know the road.
+    async fn keep_pace(&self, watched: &mut Watched, sent: u64) {
+        let Some(pace) = &mut watched.pace else { return };
+        let Some(rate) = pace.measure(watched.begun.elapsed(), sent) else { return };
+        debug!(rate, "the road, in bytes a second");
+        if let Err(cause) = self.call(move |hypervisor| hypervisor.count_on(rate)).await {
+            warn!(
+                cause,
+                "the hypervisor does not take the speed of the road, and is to judge that by itself"
+            );
+            watched.pace = None;
+            if let Err(cause) = self.call(|hypervisor| hypervisor.count_on(0)).await {
+                warn!(cause, "it may be late to stop the guest");
+            }
+        }
     }
 }

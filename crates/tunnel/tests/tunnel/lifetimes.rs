@@ -41,6 +41,27 @@ fn a_target_that_ends_the_connection_is_noticed_at_once() {
         assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
     });
     eventually("the connection to be gone", || (forward.counters().traffic().open == 0).then_some(()));
+    let broke = eventually("the cause", || forward.first_break());
+    assert!(broke.is_far(), "{broke:?}");
+}
+
+#[test]
+fn a_connection_that_its_user_ended_was_not_broken_by_the_other_node() {
+    let fixture = Fixture::new();
+    let listening = fixture.listen(fixture.credentials("target"));
+    let (registration, accepted) = fixture.expect(&listening, &route());
+    let dialler = fixture.dialler(fixture.credentials("source"));
+    let forward = fixture.forward(&dialler, &listening, &route(), None);
+    let (source, target) = (fixture.connect(), take(&accepted));
+    ping(&source, &target, *b"together");
+    source.shutdown(std::net::Shutdown::Write).unwrap();
+    assert_eq!((&target).read(&mut [0]).unwrap(), 0, "the target knows that it is the end");
+    registration.cut();
+    eventually("the connection to be gone", || (forward.counters().traffic().open == 0).then_some(()));
+    // Until another is made, which takes a handshake, what would be noted of the first has been.
+    let (source, target) = (fixture.connect(), take(&accepted));
+    ping(&source, &target, *b"together");
+    assert!(forward.first_break().is_none(), "{:?}", forward.first_break());
 }
 
 #[test]

@@ -18,7 +18,7 @@ struct Side {
     here: Option<Here>,
     receiving: Option<&'static str>,
     sending: Option<&'static str>,
-    obstacle: Option<&'static str>,
+    obstacle: Option<Obstacle>,
 }
 
 fn side(node: &'static str, pod: &str, phase: Phase, extra: &Value) -> Side {
@@ -76,7 +76,7 @@ impl Side {
             here: self.here,
             receiving: self.receiving,
             sending: self.sending,
-            obstacle: self.obstacle,
+            obstacle: self.obstacle.as_ref(),
         };
         decide(&situation, Timestamp::from_second(100).unwrap())
     }
@@ -177,7 +177,8 @@ fn a_move_that_died_with_its_handler_is_reported_and_not_begun_again() {
     assert_eq!((decision.send, decision.tell), (None, None));
     let state = side.recorded();
     assert!(state.completed && state.failed && state.end_timestamp.is_some());
-    let expected = "the handler of the source node ended while the guest moved: the socket was closed";
+    let expected = "the handler of node a ended while the guest moved through it. The guest goes on at node a: move it again. \
+                    The hypervisor says: the socket was closed";
     assert_eq!(state.failure_reason.as_deref(), Some(expected));
     assert_eq!(state.abort_status, None);
     // The same with the handler that began it.
@@ -185,9 +186,26 @@ fn a_move_that_died_with_its_handler_is_reported_and_not_begun_again() {
         source(Phase::Running, &published()).reporting(MigrationPhase::Failed, Some("the socket was closed"));
     side.sending = Some("m");
     assert_eq!(side.recorded().failure_reason.as_deref(), Some("the socket was closed"));
-    side.obstacle = Some("node b does not answer");
+}
+
+#[test]
+fn a_road_that_fails_is_named_with_what_to_do_and_what_the_hypervisor_says_comes_last() {
+    let mut side =
+        source(Phase::Running, &published()).reporting(MigrationPhase::Failed, Some("the socket was closed"));
+    side.sending = Some("m");
+    side.obstacle = Some(Obstacle::Unreached("node b does not answer".into()));
+    let expected = "node b does not answer. The guest goes on at node a: move it again when the handler of node b can be \
+                    reached. The hypervisor says: the socket was closed";
+    assert_eq!(side.recorded().failure_reason.as_deref(), Some(expected));
+    side.obstacle = Some(Obstacle::Broke("reset by peer".into()));
     let reason = side.recorded().failure_reason.unwrap();
-    assert_eq!(reason, "node b does not answer: the socket was closed");
+    assert!(
+        reason.starts_with("the connection to node b broke while the guest moved (reset by peer)"),
+        "{reason}"
+    );
+    assert!(reason.contains("The guest goes on at node a"), "{reason}");
+    assert!(reason.contains("spec.nodeName=b`, and move it again"), "{reason}");
+    assert!(reason.ends_with("The hypervisor says: the socket was closed"), "{reason}");
 }
 
 #[test]
