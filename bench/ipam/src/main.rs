@@ -28,10 +28,13 @@ const TARGET_ROW: &str = "add 50";
 /// each of its processes waits until it is elected.
 #[derive(Parser)]
 struct Options {
-    /// Fail unless the 99th percentile with 50 at once is below 100 ms
+    /// Fail unless the 99th percentile with 50 at once is below 100 ms, in the median of the rounds
     #[arg(long)]
     check: bool,
-    /// A tenth of the calls: to see that it works, not to learn a number
+    /// How often everything is measured
+    #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// One round with a tenth of the calls: to see that it works, not to learn a number
     #[arg(long)]
     quick: bool,
     /// Only this row, such as "add 50"; may be given again. What is given back must have been given before
@@ -83,10 +86,12 @@ fn run(options: &Options) -> Result<bool> {
     let place = Place::new(options.dir.as_deref().unwrap_or(&beside), &godwit, &plugin, theirs)?;
     let mut report = Report::new(&place)?;
     let wanted = |name: &str| options.rows.is_empty() || options.rows.iter().any(|row| row == name);
-    for row in ROWS.iter().filter(|row| wanted(row.name) && (theirs.is_some() || !row.is_theirs())) {
-        let calls = if options.quick { row.calls.div_ceil(10) } else { row.calls };
-        let measured = row.measure(&place, calls).with_context(|| format!("row {:?}", row.name))?;
-        report.add(row, measured);
+    for round in 0..if options.quick { 1 } else { options.rounds } {
+        for row in ROWS.iter().filter(|row| wanted(row.name) && (theirs.is_some() || !row.is_theirs())) {
+            let calls = if options.quick { row.calls.div_ceil(10) } else { row.calls };
+            let measured = row.measure(&place, round, calls);
+            report.add(row, measured.with_context(|| format!("row {:?}", row.name))?);
+        }
     }
     print!("{}", report.table());
     if let Some(file) = &options.json {
@@ -99,7 +104,7 @@ fn run(options: &Options) -> Result<bool> {
     let p99 = report.p99(TARGET_ROW).context("the row to check was not measured")?;
     if p99 >= TARGET_MS {
         eprintln!(
-            "missed: {TARGET_ROW}: the 99th percentile is {p99:.1} ms, and should be below {TARGET_MS} ms"
+            "missed: {TARGET_ROW}: the 99th percentile is {p99:.1} ms in the median, and should be below {TARGET_MS} ms"
         );
     }
     Ok(p99 < TARGET_MS)

@@ -7,6 +7,8 @@
 //! All of it goes with [`Place`]; should this program be killed, the kernel ends the server, and a shell removes the directories.
 
 use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -170,7 +172,7 @@ impl Place {
                 .context("starting setpriv")?;
             self.keepers.push(keeper);
             // One after the other: they all install one file, which on true nodes are many.
-            while !settings.join("keeper.sock").exists() || !self.plugin.exists() {
+            while !answers(&settings.join("keeper.sock")) || !self.plugin.exists() {
                 ensure!(Instant::now() < deadline, "node {node} is not ready after {START_LIMIT:?}");
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
@@ -186,6 +188,18 @@ impl Place {
     pub fn node_kubeconfig(&self, node: usize) -> PathBuf {
         self.settings(node).join("godwit.kubeconfig")
     }
+}
+
+/// Whether a node's keeper has reached the API server, as it has long before the first pod comes.
+fn answers(keeper: &Path) -> bool {
+    let asked = || -> std::io::Result<Vec<u8>> {
+        let mut stream = UnixStream::connect(keeper)?;
+        stream.write_all(b"GET /version HTTP/1.1\r\nhost: keeper\r\nconnection: close\r\n\r\n")?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer)?;
+        Ok(answer)
+    };
+    asked().is_ok_and(|answer| answer.starts_with(b"HTTP/1.1 200"))
 }
 
 /// What whereabouts keeps its addresses in: of its fields it takes care itself.

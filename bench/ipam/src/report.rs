@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use bench_figures::Summary;
 use serde::Serialize;
 
 use crate::place::Place;
@@ -23,16 +24,17 @@ pub struct Report {
     lines: Vec<Line>,
 }
 
+/// A row, over the rounds.
 #[derive(Serialize)]
 struct Line {
     row: &'static str,
     at_once: usize,
     calls: usize,
     failed: usize,
-    per_second: f64,
-    p50_ms: f64,
-    p99_ms: f64,
-    max_ms: f64,
+    per_second: Vec<f64>,
+    p50_ms: Vec<f64>,
+    p99_ms: Vec<f64>,
+    max_ms: Vec<f64>,
 }
 
 impl Report {
@@ -54,25 +56,27 @@ impl Report {
         sorted.sort_unstable();
         let calls = sorted.len();
         let count = u32::try_from(calls).map_or(f64::INFINITY, f64::from);
-        let line = Line {
-            row: row.name,
-            at_once: row.at_once,
-            calls,
-            failed: measured.failed,
-            per_second: count / measured.elapsed.as_secs_f64(),
-            p50_ms: percentile(&sorted, 50),
-            p99_ms: percentile(&sorted, 99),
-            max_ms: percentile(&sorted, 100),
-        };
-        eprintln!(
-            "{:<9} {:>6.1}/s  p50 {:.1} ms  p99 {:.1} ms",
-            line.row, line.per_second, line.p50_ms, line.p99_ms
-        );
-        self.lines.push(line);
+        let rate = count / measured.elapsed.as_secs_f64();
+        let [p50, p99, max] = [50, 99, 100].map(|percent| percentile(&sorted, percent));
+        eprintln!("{:<9} {rate:>6.1}/s  p50 {p50:.1} ms  p99 {p99:.1} ms", row.name);
+        let known = self.lines.iter().position(|line| line.row == row.name);
+        let line = known.unwrap_or_else(|| {
+            self.lines.push(Line::new(row));
+            self.lines.len() - 1
+        });
+        let line = &mut self.lines[line];
+        line.calls += calls;
+        line.failed += measured.failed;
+        line.per_second.push(rate);
+        line.p50_ms.push(p50);
+        line.p99_ms.push(p99);
+        line.max_ms.push(max);
     }
 
+    /// In the median of the rounds.
     pub fn p99(&self, row: &str) -> Option<f64> {
-        self.lines.iter().find(|line| line.row == row).map(|line| line.p99_ms)
+        let line = self.lines.iter().find(|line| line.row == row)?;
+        Some(Summary::of(&line.p99_ms)?.median)
     }
 
     pub fn table(&self) -> String {
@@ -83,16 +87,38 @@ impl Report {
         // Writing to a string cannot fail.
         let _ = writeln!(
             text,
-            "{:<9} {:>8} {:>8} {:>6} {:>11} {:>8} {:>8} {:>8}",
+            "{:<9} {:>7} {:>8} {:>6} {:>10} {:>8} {:>22} {:>8}",
             "row", "at once", "answered", "failed", "per second", "p50, ms", "p99, ms", "max, ms"
         );
         for Line { row, at_once, calls, failed, per_second, p50_ms, p99_ms, max_ms } in &self.lines {
+            let median = |values: &[f64]| Summary::of(values).map_or(0.0, |summary| summary.median);
+            let p99 = Summary::of(p99_ms).map_or_else(String::new, |all| {
+                format!("{:.1}  ({:.1}..{:.1})", all.median, all.min, all.max)
+            });
             let _ = writeln!(
                 text,
-                "{row:<9} {at_once:>8} {calls:>8} {failed:>6} {per_second:>11.1} {p50_ms:>8.1} {p99_ms:>8.1} {max_ms:>8.1}"
+                "{row:<9} {at_once:>7} {calls:>8} {failed:>6} {:>10.1} {:>8.1} {p99:>22} {:>8.1}",
+                median(per_second),
+                median(p50_ms),
+                median(max_ms),
             );
         }
         text
+    }
+}
+
+impl Line {
+    fn new(row: &Row) -> Self {
+        Self {
+            row: row.name,
+            at_once: row.at_once,
+            calls: 0,
+            failed: 0,
+            per_second: Vec::new(),
+            p50_ms: Vec::new(),
+            p99_ms: Vec::new(),
+            max_ms: Vec::new(),
+        }
     }
 }
 

@@ -62,11 +62,12 @@ impl Row {
         matches!(self.work, Work::Theirs)
     }
 
-    pub fn measure(&self, place: &Place, calls: usize) -> Result<Measured> {
+    pub fn measure(&self, place: &Place, round: u32, calls: usize) -> Result<Measured> {
         let begin = Instant::now();
         let workers: Vec<Result<Vec<(Duration, Value)>>> = std::thread::scope(|scope| {
-            let handles: Vec<_> =
-                (0..self.at_once).map(|node| scope.spawn(move || self.work(place, node, calls))).collect();
+            let handles: Vec<_> = (0..self.at_once)
+                .map(|node| scope.spawn(move || self.work(place, round, node, calls)))
+                .collect();
             let join = |handle: std::thread::ScopedJoinHandle<'_, _>| {
                 handle.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a worker broke")))
             };
@@ -89,8 +90,8 @@ impl Row {
     }
 
     /// One node: its share of the calls, one after the other.
-    fn work(&self, place: &Place, node: usize, calls: usize) -> Result<Vec<(Duration, Value)>> {
-        let config = self.config(place, node).to_string();
+    fn work(&self, place: &Place, round: u32, node: usize, calls: usize) -> Result<Vec<(Duration, Value)>> {
+        let config = self.config(place, round, node).to_string();
         let mut answers = Vec::new();
         for own in 0.. {
             // Known beforehand, so that a node frees what it was given.
@@ -99,7 +100,7 @@ impl Row {
                 break;
             }
             let begin = Instant::now();
-            match self.call(place, number, &config) {
+            match self.call(place, &format!("{round}-{number}"), &config) {
                 Ok(answer) => answers.push((begin.elapsed(), answer)),
                 Err(error) if self.is_theirs() => eprintln!("{error:#}"),
                 Err(error) => return Err(error),
@@ -108,10 +109,10 @@ impl Row {
         Ok(answers)
     }
 
-    fn config(&self, place: &Place, node: usize) -> Value {
+    fn config(&self, place: &Place, round: u32, node: usize) -> Value {
         let (range, network) = match self.work {
             // 1,022 addresses, as many as the calls.
-            Work::Fill => ("10.0.0.0/22", format!("fill-{}", self.at_once)),
+            Work::Fill => ("10.0.0.0/22", format!("fill-{}-{round}", self.at_once)),
             Work::Theirs => return theirs(place),
             _ => ("10.0.0.0/16", format!("bench-{}", self.at_once)),
         };
@@ -125,7 +126,7 @@ impl Row {
         })
     }
 
-    fn call(&self, place: &Place, number: usize, config: &str) -> Result<Value> {
+    fn call(&self, place: &Place, number: &str, config: &str) -> Result<Value> {
         let command = match self.work {
             Work::Version => "VERSION",
             Work::Add | Work::Fill | Work::Theirs => "ADD",

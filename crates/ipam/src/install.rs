@@ -23,6 +23,8 @@ use crate::log::{Level, Log};
 
 /// How often it is looked whether everything is as it should be. A token is replaced long before it ends.
 const PERIOD: Duration = Duration::from_secs(10);
+/// Less than a connection is kept that nobody uses.
+const AWAKE: Duration = Duration::from_mins(1);
 const KUBECONFIG: &str = "godwit.kubeconfig";
 
 /// What is installed, from where, to where.
@@ -79,7 +81,8 @@ impl Installation {
         // Both are files that are replaced, and read again.
         config.root_cert_file = Some(self.account.join("ca.crt"));
         config.auth_info.token_file = Some(self.account.join("token").display().to_string());
-        keeper::serve(socket, Client::try_from(config).map_err(io::Error::other)?).await
+        let client = Client::try_from(config).map_err(io::Error::other)?;
+        tokio::select! { failed = keeper::serve(socket, client.clone()) => failed, never = stay_awake(client) => match never {} }
     }
 
     /// What fails is told and tried again.
@@ -141,6 +144,20 @@ impl Installation {
             "contexts": [{ "name": name, "context": { "cluster": name, "user": name } }],
         });
         Ok(format!("{config:#}\n"))
+    }
+}
+
+/// Asks now and then, so that the one who needs an address after a quiet hour does not wait for a connection, and that a road that leads
+/// nowhere is told before.
+async fn stay_awake(client: Client) -> Infallible {
+    let log = Log { file: None, level: Level::Error, about: "keeper".to_owned() };
+    let mut turns = interval(AWAKE);
+    turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        turns.tick().await;
+        if let Err(error) = client.apiserver_version().await {
+            log.tell(Level::Error, format!("the API server does not answer: {error}"));
+        }
     }
 }
 
