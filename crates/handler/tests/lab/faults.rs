@@ -106,6 +106,17 @@ impl Combination {
             _ => true,
         }
     }
+
+    /// How long after the first page at switch-over. What has the guest once it has arrived is ended before it can have: afterwards
+    /// that is the guest's own end, and no fault of its move.
+    fn delay(self, random: &mut fastrand::Rng) -> Duration {
+        let longest = match (self.moment, self.fault) {
+            (Moment::SwitchOver, Fault::TargetLauncher | Fault::TargetQemu) => 1500,
+            (Moment::SwitchOver, _) => 5000,
+            _ => return Duration::ZERO,
+        };
+        Duration::from_millis(random.u64(..longest))
+    }
 }
 
 impl fmt::Display for Combination {
@@ -182,9 +193,7 @@ impl Installation {
         let source = self.node_of("traveller");
         self.apply(&request(name));
         self.until_moment(name, combination.moment);
-        if combination.moment == Moment::SwitchOver {
-            thread::sleep(Duration::from_millis(random.u64(..5000)));
-        }
+        thread::sleep(combination.delay(random));
         match combination.fault {
             Fault::SourceHandler => self.end_handler(&source, "KILL"),
             Fault::TargetHandler => {

@@ -150,6 +150,32 @@ impl Site {
     }
 }
 
+/// A guest's memory that comes to this node, at its first address, through sockets of a node called peer.
+struct Transfer {
+    destination: UnixListener,
+    registration: tunnel::Registration,
+    forward: tunnel::Forward,
+    sending: UnixStream,
+    receiving: UnixStream,
+}
+
+impl Transfer {
+    fn begin(site: &Site) -> Self {
+        let destination = UnixListener::bind("/run/destination").unwrap();
+        let channels = [(Channel::MEMORY, "/run/destination".into())];
+        let source = Source::Certificate(member("peer"));
+        let registration = site.road.registrations().register(route().migration, source, channels).unwrap();
+        let forward = site.forward(Path::new("/run/forward"), [198, 51, 100, 1].into());
+        let sending = UnixStream::connect("/run/forward").unwrap();
+        let (receiving, _) = destination.accept().unwrap();
+        Self { destination, registration, forward, sending, receiving }
+    }
+
+    fn ping(&self, word: [u8; 4]) {
+        ping(&self.sending, &self.receiving, word);
+    }
+}
+
 fn certificate(authority: &Authority, node: &str, life: Duration) -> Identity {
     let subject = Subject { common_name: node.into(), member: Some(member(node)), ..Subject::default() };
     authority.issue(&subject, life).unwrap()
@@ -253,14 +279,8 @@ fn it_moves_with_its_address_and_a_transfer_goes_on() {
         site.here(on("198.51.100.1")).await;
         assert_eq!(listeners(), ["198.51.100.1%migration0:9186"]);
 
-        let destination = UnixListener::bind("/run/destination").unwrap();
-        let channels = [(Channel::MEMORY, "/run/destination".into())];
-        let source = Source::Certificate(site.road.member("peer").unwrap());
-        assert_eq!(source, Source::Certificate(member("peer")));
-        let registration = site.road.registrations().register(route().migration, source, channels).unwrap();
-        let forward = site.forward(Path::new("/run/forward"), [198, 51, 100, 1].into());
-        let sending = UnixStream::connect("/run/forward").unwrap();
-        let (receiving, _) = destination.accept().unwrap();
+        assert_eq!(site.road.member("peer").unwrap(), member("peer"));
+        let Transfer { destination, registration, forward, sending, receiving } = Transfer::begin(&site);
         ping(&sending, &receiving, *b"once");
 
         // Another address, another certificate; the connection that is open stays open.
@@ -295,15 +315,9 @@ fn another_authority_takes_over_while_a_transfer_runs() {
         write_status(&["198.51.100.1"]);
         add("198.51.100.1");
         site.here(on("198.51.100.1")).await;
-        let destination = UnixListener::bind("/run/destination").unwrap();
-        let channels = [(Channel::MEMORY, "/run/destination".into())];
-        let source = Source::Certificate(member("peer"));
-        let _open = site.road.registrations().register(route().migration, source, channels).unwrap();
         let address = IpAddr::from([198, 51, 100, 1]);
-        let _forward = site.forward(Path::new("/run/forward"), address);
-        let sending = UnixStream::connect("/run/forward").unwrap();
-        let (receiving, _) = destination.accept().unwrap();
-        ping(&sending, &receiving, *b"old1");
+        let transfer = Transfer::begin(&site);
+        transfer.ping(*b"old1");
 
         // Believed first, then the one who signs: the handler asks for a certificate of it at once.
         let hour = Duration::from_hours(1);
@@ -325,7 +339,7 @@ fn another_authority_takes_over_while_a_transfer_runs() {
             identity::is_signed_by(&shown(), &new).is_ok_and(|signed| signed)
         })
         .await;
-        ping(&sending, &receiving, *b"old2");
+        transfer.ping(*b"old2");
 
         // Peers that have not renewed yet still come in, and those that have.
         for (signer, word) in [(&site.authority, *b"old3"), (&next, *b"new1")] {
@@ -334,7 +348,7 @@ fn another_authority_takes_over_while_a_transfer_runs() {
             let both = [old.as_str(), new.as_str()].concat();
             let _forward = forward_believing(&who, &both, path, address, route());
             let sending = UnixStream::connect(path).unwrap();
-            let (receiving, _) = destination.accept().unwrap();
+            let (receiving, _) = transfer.destination.accept().unwrap();
             ping(&sending, &receiving, word);
         }
 
@@ -351,7 +365,7 @@ fn another_authority_takes_over_while_a_transfer_runs() {
             refusals("untrusted_certificate") > before
         })
         .await;
-        ping(&sending, &receiving, *b"old4");
+        transfer.ping(*b"old4");
     });
 }
 
@@ -364,14 +378,8 @@ fn an_expired_certificate_closes_the_road_though_a_request_for_the_next_waits() 
             write_status(&["198.51.100.1"]);
             add("198.51.100.1");
             site.here(on("198.51.100.1")).await;
-            let destination = UnixListener::bind("/run/destination").unwrap();
-            let channels = [(Channel::MEMORY, "/run/destination".into())];
-            let source = Source::Certificate(member("peer"));
-            let _open = site.road.registrations().register(route().migration, source, channels).unwrap();
-            let _forward = site.forward(Path::new("/run/forward"), [198, 51, 100, 1].into());
-            let sending = UnixStream::connect("/run/forward").unwrap();
-            let (receiving, _) = destination.accept().unwrap();
-            ping(&sending, &receiving, *b"one1");
+            let transfer = Transfer::begin(&site);
+            transfer.ping(*b"one1");
 
             // The next one is over soon, and then nobody answers.
             site.signer.abort();
@@ -396,7 +404,7 @@ fn an_expired_certificate_closes_the_road_though_a_request_for_the_next_waits() 
                 report.problem.as_deref().is_some_and(|why| why.contains("kubectl get csr"))
             })
             .await;
-            ping(&sending, &receiving, *b"one2");
+            transfer.ping(*b"one2");
 
             tokio::spawn(sign(site.client.clone(), copy(&site.authority), LIFE));
             site.here(on("198.51.100.1")).await;
