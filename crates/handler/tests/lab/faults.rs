@@ -1,6 +1,6 @@
 //! Whatever goes wrong at whatever moment of a move: the guest runs at one place, as it was, and can move again.
 //!
-//! `GODWIT_SEED` repeats a run. `GODWIT_FAULTS` says how many of the combinations of a fault and a moment are tried.
+//! `GODWIT_SEED` draws others. `GODWIT_FAULTS` says how many of the combinations of a fault and a moment are tried.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::asked;
 use crate::installation::{Installation, NODES};
 use crate::moves::{Listener, request};
+use crate::{asked, seed};
 
 /// Guests and their moves have a network each, so that one can be cut without the other.
 pub const LAB: &str = "
@@ -127,7 +127,7 @@ impl fmt::Display for Combination {
 
 #[test]
 fn whatever_fails_during_a_move_the_guest_runs_at_one_place_and_can_move_again() {
-    let seed = asked("GODWIT_SEED").unwrap_or_else(|| fastrand::u64(..));
+    let seed = seed();
     let count = asked("GODWIT_FAULTS").map_or(FEW, |count| usize::try_from(count).unwrap());
     println!("GODWIT_SEED={seed} GODWIT_FAULTS={count}");
     let mut random = fastrand::Rng::with_seed(seed);

@@ -29,6 +29,11 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Within this nothing may be left of a machine.
 const TIDY: Duration = Duration::from_secs(90);
 
+/// Of what is drawn. The same every time, so that a run shows what the one before it showed; another is for those who search.
+fn seed() -> u64 {
+    asked("GODWIT_SEED").unwrap_or(1)
+}
+
 /// A number that somebody asked for in the environment: a seed, or how much is tried.
 fn asked(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
