@@ -5,11 +5,13 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{Context as _, bail};
 use api::kubevirt::VirtualMachineInstance;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
+
+use crate::machine;
 
 /// Let a VM that was evicted stay on its node
 ///
@@ -29,9 +31,7 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().context("starting the runtime")?;
-    runtime.block_on(cancel(arguments))
+    machine::block_on(cancel(arguments))
 }
 
 async fn cancel(arguments: Arguments) -> anyhow::Result<ExitCode> {
@@ -45,17 +45,11 @@ async fn cancel(arguments: Arguments) -> anyhow::Result<ExitCode> {
         let (namespace, vm) = (vmi.namespace().unwrap_or_default(), vmi.name_any());
         let instances: Api<VirtualMachineInstance> = Api::namespaced(client.clone(), &namespace);
         let patched = instances.patch_status(&vm, &PatchParams::default(), &Patch::Merge(unmark(&vmi))).await;
-        match patched {
-            Ok(_) => println!("VM {namespace}/{vm} stays on node {node}, unless it is evicted again"),
-            Err(kube::Error::Api(status)) => {
-                bail!("the evacuation of VM {namespace}/{vm} is not cancelled: {}", status.message)
-            }
-            Err(other) => {
-                return Err(
-                    anyhow!(other).context(format!("cancelling the evacuation of VM {namespace}/{vm}"))
-                );
-            }
-        }
+        patched.map_err(|error| {
+            let not_done = format!("the evacuation of VM {namespace}/{vm} is not cancelled");
+            machine::refused(error, &not_done, format!("cancelling the evacuation of VM {namespace}/{vm}"))
+        })?;
+        println!("VM {namespace}/{vm} stays on node {node}, unless it is evicted again");
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -63,11 +57,7 @@ async fn cancel(arguments: Arguments) -> anyhow::Result<ExitCode> {
 type Evicted = (VirtualMachineInstance, String);
 
 async fn evicted(client: &Client, namespace: &str, vm: &str) -> anyhow::Result<Evicted> {
-    let instances: Api<VirtualMachineInstance> = Api::namespaced(client.clone(), namespace);
-    let found = instances.get_opt(vm).await.with_context(|| format!("looking for VM {vm}"))?;
-    let Some(vmi) = found else {
-        bail!("no VM {vm} runs in namespace {namespace}: `kubectl get vmi -A` shows those that do");
-    };
+    let vmi = machine::find(client, namespace, vm).await?;
     match mark(&vmi) {
         Some(node) => Ok((vmi, node)),
         None => bail!(

@@ -10,6 +10,7 @@ mod controller;
 mod evacuate_cancel;
 mod handler;
 mod lab;
+mod machine;
 mod migrate;
 mod table;
 

@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{Context as _, bail};
 use api::condition::{self, ConditionStatus};
 use api::kubevirt::{
     MigrationPhase, MigrationStatus, VirtualMachineInstance, VirtualMachineInstanceMigration,
@@ -19,6 +19,7 @@ use kube::runtime::watcher::watch_object;
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
 
+use crate::machine;
 use crate::table::Table;
 
 /// Move a running VM to another node
@@ -47,24 +48,25 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().context("starting the runtime")?;
-    runtime.block_on(migrate(arguments))
+    machine::block_on(migrate(arguments))
 }
 
 async fn migrate(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let client = Client::try_default().await.context("finding the API server")?;
     let namespace = arguments.namespace.unwrap_or_else(|| client.default_namespace().to_owned());
-    let instances: Api<VirtualMachineInstance> = Api::namespaced(client.clone(), &namespace);
     let vm = &arguments.vm;
-    let Some(instance) = instances.get_opt(vm).await.with_context(|| format!("looking for VM {vm}"))? else {
-        bail!("no VM {vm} runs in namespace {namespace}: `kubectl get vmi -A` shows those that do");
-    };
+    let instance = machine::find(&client, &namespace, vm).await?;
     let migrations: Api<VirtualMachineInstanceMigration> = Api::namespaced(client, &namespace);
     let asked = migrations
         .create(&PostParams::default(), &request(vm, arguments.node.as_deref()))
         .await
-        .map_err(|error| refused(vm, error))?;
+        .map_err(|error| {
+            machine::refused(
+                error,
+                &format!("VM {vm} is not asked to move"),
+                format!("asking for a move of VM {vm}"),
+            )
+        })?;
     let name = asked.name_any();
     if !arguments.wait {
         if arguments.json {
@@ -92,14 +94,6 @@ async fn migrate(arguments: Arguments) -> anyhow::Result<ExitCode> {
     match outcome.failure {
         None => Ok(ExitCode::SUCCESS),
         Some(reason) => bail!("VM {vm} has not moved: {reason}. It runs on {}", outcome.from),
-    }
-}
-
-/// What the API server says is meant for people; what else can go wrong has its own words.
-fn refused(vm: &str, error: kube::Error) -> anyhow::Error {
-    match error {
-        kube::Error::Api(status) => anyhow!("VM {vm} is not asked to move: {}", status.message),
-        other => anyhow::Error::new(other).context(format!("asking for a move of VM {vm}")),
     }
 }
 

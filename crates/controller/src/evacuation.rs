@@ -27,7 +27,7 @@ use crate::admission::eviction;
 use crate::edit;
 use crate::error::{Error, describe};
 use crate::report::Note;
-use crate::vmim::settings_of_cluster;
+use crate::vmim::{is_over, phase, settings_of_cluster};
 
 type Migration = VirtualMachineInstanceMigration;
 
@@ -57,7 +57,7 @@ impl Taints {
     }
 }
 
-/// The evacuations that are not over, by UID, and whose they are, as the watch has them. Most VMs have none: of those nothing is read.
+/// The evacuations that go on, by UID, and whose they are, as the watch has them. Most VMs have none: of those nothing is read.
 #[derive(Clone, Default)]
 struct UnderWay(Arc<Mutex<BTreeMap<String, ObjectRef<VirtualMachineInstance>>>>);
 
@@ -65,7 +65,7 @@ impl UnderWay {
     fn learn(&self, migration: &Migration, whose: Option<&ObjectRef<VirtualMachineInstance>>) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let uid = migration.uid().unwrap_or_default();
-        match whose.filter(|_| evacuates_from(migration).is_some() && is_open(migration)) {
+        match whose.filter(|_| evacuates_from(migration).is_some() && goes_on(migration)) {
             Some(whose) => known.insert(uid, whose.clone()),
             None => known.remove(&uid),
         };
@@ -175,17 +175,12 @@ fn must_leave(vmi: &VirtualMachineInstance, node: &str, drained: Option<bool>) -
 
 /// Moves under way that are to take a VM from this node, which it does not have to leave any more.
 fn without_cause<'a>(own: &[&'a Migration], node: &str) -> Vec<&'a Migration> {
-    let evacuates = |migration: &Migration| evacuates_from(migration) == Some(node);
-    let asked = |migration: &Migration| migration.metadata.deletion_timestamp.is_some();
-    own.iter().copied().filter(|one| evacuates(one) && is_open(one) && !asked(one)).collect()
+    own.iter().copied().filter(|one| evacuates_from(one) == Some(node) && goes_on(one)).collect()
 }
 
-fn phase(migration: &Migration) -> Option<MigrationPhase> {
-    migration.status.as_ref()?.phase
-}
-
-fn is_open(migration: &Migration) -> bool {
-    !phase(migration).is_some_and(MigrationPhase::is_final)
+/// Whether it is neither over nor asked to end: the last that is heard of one that is cancelled is that it was asked.
+fn goes_on(migration: &Migration) -> bool {
+    !is_over(migration) && migration.metadata.deletion_timestamp.is_none()
 }
 
 /// The node that a migration was made to take its VM from; none: it was made for something else.
@@ -211,7 +206,7 @@ enum Next {
 
 /// What to do for a VM that has to leave this node, from its migrations.
 fn next(own: &[&Migration], node: &str, now: Timestamp) -> Next {
-    if own.iter().any(|migration| is_open(migration)) {
+    if own.iter().any(|migration| !is_over(migration)) {
         return Next::Wait;
     }
     let ended = |migration: &Migration| {

@@ -14,6 +14,8 @@ use kube::ResourceExt as _;
 use kube::runtime::reflector::Store;
 use telemetry::{Durations, Labels, Numbers, Pages, Sheet};
 
+use crate::vmim::phase;
+
 /// Seconds. KubeVirt's.
 const BUCKETS: [f64; 18] = [
     0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 90.0, 120.0, 180.0, 300.0, 600.0, 1200.0, 1800.0,
@@ -184,10 +186,6 @@ fn times(sheet: &mut Sheet<'_>, migrations: &[Arc<Migration>]) -> fmt::Result {
         Some((labels.collect(), state.end_timestamp.as_ref()?.0.as_duration().as_secs_f64()))
     });
     sheet.gauge("kubevirt_vmi_migration_end_time_seconds", "When a migration ended.", ended)
-}
-
-fn phase(migration: &Migration) -> Option<MigrationPhase> {
-    migration.status.as_ref()?.phase
 }
 
 #[allow(clippy::cast_precision_loss, reason = "there are never that many migrations")]

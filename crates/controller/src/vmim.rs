@@ -80,11 +80,11 @@ fn of_pod(pod: &Pod) -> Option<ObjectRef<Migration>> {
     Some(ObjectRef::new(name).within(&pod.namespace()?))
 }
 
-fn phase(migration: &Migration) -> Option<MigrationPhase> {
+pub(crate) fn phase(migration: &Migration) -> Option<MigrationPhase> {
     migration.status.as_ref()?.phase
 }
 
-fn is_over(migration: &Migration) -> bool {
+pub(crate) fn is_over(migration: &Migration) -> bool {
     phase(migration).is_some_and(MigrationPhase::is_final)
 }
 

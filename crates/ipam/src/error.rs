@@ -149,16 +149,12 @@ impl Error {
 
     /// The causes and what to do.
     pub fn details(&self) -> String {
-        let mut parts = Vec::new();
         // Transparent errors, and those whose text is their source's, must not say it twice.
-        let mut source = match self {
+        let source = match self {
             Self::Refused(_) => None,
             other => other.source(),
         };
-        while let Some(cause) = source {
-            parts.push(cause.to_string());
-            source = cause.source();
-        }
+        let mut parts = source.map(with_causes).unwrap_or_default();
         if let Self::Exhausted { holders, .. } = self {
             parts.push(holders.clone());
         }
@@ -171,4 +167,9 @@ impl Error {
     pub(crate) fn render(&self, version: &str, code: u32) -> Value {
         json!({ "cniVersion": version, "code": code, "msg": self.to_string(), "details": self.details() })
     }
+}
+
+/// What an error says, and each of its causes.
+pub(crate) fn with_causes(error: &dyn std::error::Error) -> Vec<String> {
+    std::iter::successors(Some(error), |&error| error.source()).map(ToString::to_string).collect()
 }

@@ -23,6 +23,8 @@ use kube::client::Body;
 use serde_json::json;
 use tokio::net::{UnixListener, UnixStream};
 
+use crate::error::with_causes;
+
 /// The socket, beside the plugin's kubeconfig.
 pub const SOCKET: &str = "keeper.sock";
 /// A plugin writes objects of a few hundred bytes.
@@ -50,7 +52,7 @@ async fn answer(plugin: UnixStream, client: Client) {
 
 async fn pass_on(client: &Client, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
     let answered = match understood(request).await {
-        Ok(request) => client.send(request).await.map_err(|cause| with_sources(&cause)),
+        Ok(request) => client.send(request).await.map_err(|cause| with_causes(&cause).join(": ")),
         Err(cause) => Err(cause.to_string()),
     };
     Ok(answered.unwrap_or_else(|cause| {
@@ -69,9 +71,4 @@ async fn understood(
     parts.headers.remove(HOST);
     let body = Limited::new(body, REQUEST_MAX).collect().await?.to_bytes();
     Ok(Request::from_parts(parts, Body::from(body)))
-}
-
-fn with_sources(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }

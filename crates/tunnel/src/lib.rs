@@ -11,7 +11,8 @@
 //! ```
 //!
 //! Threads, not tasks: one accepts for each listener and each forward, and each connection has two that block in the kernel, one for
-//! each direction. See `pump` for why, `crew` for where they come from, and `record` for what makes it fast. The caller's runtime is needed only to wait for an end.
+//! each direction. See `pump` for why, `crew` for where they come from, and `record` for what makes it fast. The caller's runtime is
+//! needed only to wait for an end.
 //!
 //! Nothing here knows what a migration is, where its other end lies or when it is over: callers register, forward, and drop the
 //! guards.

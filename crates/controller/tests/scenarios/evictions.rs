@@ -125,6 +125,13 @@ async fn an_evacuation_that_fails_is_tried_again_later() {
     cluster.brought_to(&second, "node02", MigrationPhase::Succeeded).await;
 }
 
+/// Takes the mark of the eviction away.
+async fn unmark(cluster: &Cluster, name: &str) {
+    let unmark = json!({ "status": { "evacuationNodeName": null } });
+    let params = kube::api::PatchParams::default();
+    cluster.instances.patch_status(name, &params, &kube::api::Patch::Merge(&unmark)).await.unwrap();
+}
+
 #[tokio::test]
 async fn an_evacuation_is_cancelled_by_taking_its_mark_away() {
     let cluster = Cluster::new().await;
@@ -137,11 +144,8 @@ async fn an_evacuation_is_cancelled_by_taking_its_mark_away() {
     let waiting = evacuation_of(&cluster, "wren", &[]).await;
     let moving = evacuation_of(&cluster, "lark", &[]).await;
     cluster.brought_to(&moving, "node02", MigrationPhase::Running).await;
-    let unmark = json!({ "status": { "evacuationNodeName": null } });
-    for name in ["wren", "lark"] {
-        let (params, patch) = (kube::api::PatchParams::default(), kube::api::Patch::Merge(&unmark));
-        cluster.instances.patch_status(name, &params, &patch).await.unwrap();
-    }
+    unmark(&cluster, "wren").await;
+    unmark(&cluster, "lark").await;
     // One that has not begun is gone at once; the source of the other is asked, and its guest stays.
     cluster.migration_gone(&waiting.name_any()).await;
     cluster.source_aborts("lark").await;
@@ -178,9 +182,7 @@ async fn what_the_last_eviction_was_for_is_what_counts() {
         .unwrap_err();
     let first = evacuation_of(&cluster, "wren", &[]).await;
     assert_eq!(first.spec.priority, Some(MigrationPriority::SystemMaintenance));
-    let (params, unmark) =
-        (kube::api::PatchParams::default(), json!({ "status": { "evacuationNodeName": null } }));
-    cluster.instances.patch_status("wren", &params, &kube::api::Patch::Merge(&unmark)).await.unwrap();
+    unmark(&cluster, "wren").await;
     cluster.migration_gone(&first.name_any()).await;
     evict(&cluster, &pod).await.unwrap_err();
     let second = evacuation_of(&cluster, "wren", &[first.name_any()]).await;

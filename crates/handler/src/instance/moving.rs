@@ -271,26 +271,28 @@ fn source_record(situation: &Situation<'_>, state: &MigrationState, now: Timesta
 /// The hypervisor sees sockets that break; why they broke is known here. What it says comes last.
 fn why(situation: &Situation<'_>, state: &MigrationState, report: &MigrationReport) -> String {
     let said = report.reason.as_deref().unwrap_or("the hypervisor does not say why");
-    let here = situation.node;
-    if situation.sending != Some(report.uid.as_str()) {
-        return format!(
-            "the handler of node {here} ended while the guest moved through it. The guest goes on at node {here}: move it \
-             again. The hypervisor says: {said}"
-        );
-    }
-    let there = state.target_node.as_deref().unwrap_or_default();
-    match situation.obstacle {
-        None => said.to_owned(),
-        Some(Obstacle::Unreached(why)) => format!(
-            "{why}. The guest goes on at node {here}: move it again when the handler of node {there} can be reached. The \
-             hypervisor says: {said}"
+    let (here, there) = (situation.node, state.target_node.as_deref().unwrap_or_default());
+    let (happened, next) = match situation.obstacle {
+        _ if situation.sending != Some(report.uid.as_str()) => (
+            format!("the handler of node {here} ended while the guest moved through it"),
+            "move it again".to_owned(),
         ),
-        Some(Obstacle::Broke(why)) => format!(
-            "the connection to node {there} broke while the guest moved ({why}): the handler or the launcher there ended, or \
-             the road was cut. The guest goes on at node {here}: see what became of them with `kubectl get pods -A -o wide \
-             --field-selector spec.nodeName={there}`, and move it again. The hypervisor says: {said}"
+        None => return said.to_owned(),
+        Some(Obstacle::Unreached(why)) => {
+            (why.clone(), format!("move it again when the handler of node {there} can be reached"))
+        }
+        Some(Obstacle::Broke(why)) => (
+            format!(
+                "the connection to node {there} broke while the guest moved ({why}): the handler or the launcher there ended, \
+                 or the road was cut"
+            ),
+            format!(
+                "see what became of them with `kubectl get pods -A -o wide --field-selector spec.nodeName={there}`, and move \
+                 it again"
+            ),
         ),
-    }
+    };
+    format!("{happened}. The guest goes on at node {here}: {next}. The hypervisor says: {said}")
 }
 
 fn target_record(situation: &Situation<'_>, state: &MigrationState, now: Timestamp) -> MigrationState {

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::installation::{Installation, NODES};
+use crate::installation::{Installation, NODES, network_to_move_on};
 use crate::moves::{Listener, request};
 use crate::{asked, seed};
 
@@ -25,14 +25,6 @@ networks:
   - { name: secondary, nic: eth1, bridge: br-guests }
   - { name: moving, nic: eth2 }
 ";
-const NETWORK: &str = r#"
-apiVersion: k8s.cni.cncf.io/v1
-kind: NetworkAttachmentDefinition
-metadata: { name: moving, namespace: kubevirt }
-spec:
-  config: '{ "cniVersion": "1.0.0", "name": "moving", "type": "macvlan", "master": "eth2", "mode": "bridge",
-    "ipam": { "type": "godwit-ipam", "range": "198.51.100.0/24" } }'
-"#;
 pub const ROLE: &str = r#"[{ "networkAttachmentDefinition": "moving", "role": "migration" }]"#;
 /// So slow that memory is on its way for some seconds.
 const BANDWIDTH: &str = "32Mi";
@@ -139,7 +131,7 @@ fn whatever_fails_during_a_move_the_guest_runs_at_one_place_and_can_move_again()
     let order = first.iter().chain(&early).chain(rest).take(count);
 
     let lab = Installation::with_traveller_in(LAB);
-    lab.apply(NETWORK);
+    lab.apply(&network_to_move_on("moving", "eth2", &json!({})));
     assert!(lab.set_roles(ROLE).status.success());
     lab.ready_on("kubevirt/moving");
     lab.configure(&json!({ "bandwidthPerMigration": BANDWIDTH }));

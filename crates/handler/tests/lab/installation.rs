@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use testkit::TestLab;
 
 pub const NODES: [&str; 3] = ["node-1", "node-2", "node-3"];
@@ -19,6 +19,20 @@ const LOOK: Duration = Duration::from_millis(200);
 
 /// Guests are emulated: labs of two tests at a time would take each other's time, and tests measure it.
 static TURN: Mutex<()> = Mutex::new(());
+
+/// The definition of a network to move on, on this NIC of every node; what is said of its addresses besides their range.
+pub fn network_to_move_on(name: &str, nic: &str, addresses: &Value) -> String {
+    let mut ipam = json!({ "type": "godwit-ipam", "range": "198.51.100.0/24" });
+    ipam.as_object_mut().unwrap().extend(addresses.as_object().unwrap().clone());
+    let config = json!({
+        "cniVersion": "1.0.0", "name": name, "type": "macvlan", "master": nic, "mode": "bridge", "ipam": ipam,
+    });
+    let definition = json!({
+        "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
+        "metadata": { "name": name, "namespace": "kubevirt" }, "spec": { "config": config.to_string() },
+    });
+    definition.to_string()
+}
 
 pub struct Installation {
     // In this order they go: the lab, the next test's turn.

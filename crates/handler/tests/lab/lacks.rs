@@ -6,19 +6,15 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::faults::{Guest, LAB, ROLE, Watch};
-use crate::installation::Installation;
+use crate::installation::{Installation, network_to_move_on};
 use crate::moves::{Listener, request};
 
 /// An address for each of three handlers, and none besides. One that is given back can be given again at once.
-const NETWORK: &str = r#"
-apiVersion: k8s.cni.cncf.io/v1
-kind: NetworkAttachmentDefinition
-metadata: { name: moving, namespace: kubevirt }
-spec:
-  config: '{ "cniVersion": "1.0.0", "name": "moving", "type": "macvlan", "master": "eth2", "mode": "bridge",
-    "ipam": { "type": "godwit-ipam", "range": "198.51.100.0/24", "range_start": "198.51.100.11", "range_end": "198.51.100.13",
-    "rest_seconds": 0 } }'
-"#;
+fn network() -> String {
+    let few = json!({ "range_start": "198.51.100.11", "range_end": "198.51.100.13", "rest_seconds": 0 });
+    network_to_move_on("moving", "eth2", &few)
+}
+
 /// Somebody else who has an address there.
 const SQUATTER: &str = "
 apiVersion: v1
@@ -66,7 +62,7 @@ fn a_handler_without_an_address_or_with_an_expired_certificate_is_named_and_the_
 }
 
 fn the_pool_is_full(lab: &Installation, well: &mut impl FnMut(&Installation)) {
-    lab.apply(NETWORK);
+    lab.apply(&network());
     lab.apply(SQUATTER);
     lab.in_installation(&["wait", "--for=condition=Ready", "pod/squatter", "--timeout=60s"]);
     assert!(lab.set_roles(ROLE).status.success());

@@ -3,21 +3,14 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::installation::{Installation, NODES};
+use serde_json::json;
+
+use crate::installation::{Installation, NODES, network_to_move_on};
 
 /// How long three handlers may take to be replaced, one after the other, and to find each other.
 const ROLLED: Duration = Duration::from_mins(2);
 /// How long it may take until a change of the network shows.
 const SHOWN: Duration = Duration::from_mins(1);
-
-const NETWORK: &str = r#"
-apiVersion: k8s.cni.cncf.io/v1
-kind: NetworkAttachmentDefinition
-metadata: { name: fast, namespace: kubevirt }
-spec:
-  config: '{ "cniVersion": "1.0.0", "name": "fast", "type": "macvlan", "master": "eth1", "mode": "bridge",
-    "ipam": { "type": "godwit-ipam", "range": "198.51.100.0/24" } }'
-"#;
 
 const ROLE: &str = r#"[{ "networkAttachmentDefinition": "fast", "role": "migration" }]"#;
 
@@ -93,7 +86,7 @@ fn guest_memory_takes_the_network_that_is_named_and_says_where_it_cannot() {
     );
     assert!(said.contains("spec.configuration.network.roles[0].networkAttachmentDefinition"), "{said}");
 
-    lab.apply(NETWORK);
+    lab.apply(&network_to_move_on("fast", "eth1", &json!({})));
     let before = lab.handlers();
     assert!(lab.set_roles(ROLE).status.success());
     lab.ready_on("kubevirt/fast");

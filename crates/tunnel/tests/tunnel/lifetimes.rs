@@ -1,14 +1,16 @@
 //! How connections end: when the other side dies, when nothing moves, when a door or a listener closes.
 
 use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use tunnel::{Dialler, Mover, Timeouts};
+use tunnel::{Dialler, Forward, Mover, Registration, Timeouts};
 
 use crate::fixture::{DEADLINE, Fixture, Listening, eventually, ping, route, take};
 
 /// Writes until the other side is gone: how long that took.
-fn write_until_it_breaks(mut stream: &std::os::unix::net::UnixStream) -> Duration {
+fn write_until_it_breaks(mut stream: &UnixStream) -> Duration {
     let begun = Instant::now();
     let piece = vec![0; 65536];
     while stream.write_all(&piece).is_ok() {
@@ -17,18 +19,24 @@ fn write_until_it_breaks(mut stream: &std::os::unix::net::UnixStream) -> Duratio
     begun.elapsed()
 }
 
-fn swallow(mut stream: std::os::unix::net::UnixStream) {
+fn swallow(mut stream: UnixStream) {
     let mut piece = vec![0; 65536];
     std::thread::spawn(move || while stream.read(&mut piece).is_ok_and(|read| read > 0) {});
+}
+
+/// Both sides, as they are when nothing is unusual.
+fn together(fixture: &Fixture) -> (Listening, Registration, Receiver<UnixStream>, Forward) {
+    let listening = fixture.listen(fixture.credentials("target"));
+    let (registration, accepted) = fixture.expect(&listening, &route());
+    let dialler = fixture.dialler(fixture.credentials("source"));
+    let forward = fixture.forward(&dialler, &listening, &route(), None);
+    (listening, registration, accepted, forward)
 }
 
 #[test]
 fn a_target_that_ends_the_connection_is_noticed_at_once() {
     let fixture = Fixture::new();
-    let listening = fixture.listen(fixture.credentials("target"));
-    let (registration, accepted) = fixture.expect(&listening, &route());
-    let dialler = fixture.dialler(fixture.credentials("source"));
-    let forward = fixture.forward(&dialler, &listening, &route(), None);
+    let (_listening, registration, accepted, forward) = together(&fixture);
     let (source, target) = (fixture.connect(), take(&accepted));
     ping(&source, &target, *b"together");
     swallow(target);
@@ -48,10 +56,7 @@ fn a_target_that_ends_the_connection_is_noticed_at_once() {
 #[test]
 fn a_connection_that_its_user_ended_was_not_broken_by_the_other_node() {
     let fixture = Fixture::new();
-    let listening = fixture.listen(fixture.credentials("target"));
-    let (registration, accepted) = fixture.expect(&listening, &route());
-    let dialler = fixture.dialler(fixture.credentials("source"));
-    let forward = fixture.forward(&dialler, &listening, &route(), None);
+    let (_listening, registration, accepted, forward) = together(&fixture);
     let (source, target) = (fixture.connect(), take(&accepted));
     ping(&source, &target, *b"together");
     source.shutdown(std::net::Shutdown::Write).unwrap();
@@ -147,10 +152,7 @@ fn a_listener_that_stops_does_not_wait_for_ever() {
 #[test]
 fn a_door_that_closes_leaves_open_connections_alone() {
     let fixture = Fixture::new();
-    let listening = fixture.listen(fixture.credentials("target"));
-    let (registration, accepted) = fixture.expect(&listening, &route());
-    let dialler = fixture.dialler(fixture.credentials("source"));
-    let forward = fixture.forward(&dialler, &listening, &route(), None);
+    let (listening, registration, accepted, forward) = together(&fixture);
     let (source, target) = (fixture.connect(), take(&accepted));
     ping(&source, &target, *b"together");
     drop((registration, forward));
