@@ -114,7 +114,8 @@ impl Row {
             // 1,022 addresses, as many as the calls.
             Work::Fill => ("10.0.0.0/22", format!("fill-{}-{round}", self.at_once)),
             Work::Theirs => return theirs(place),
-            _ => ("10.0.0.0/16", format!("bench-{}", self.at_once)),
+            // Of a round's own: in one that earlier rounds have taken from, more are outrun.
+            _ => ("10.0.0.0/16", format!("bench-{}-{round}", self.at_once)),
         };
         json!({
             "cniVersion": "1.1.0", "name": "bench", "type": "macvlan",

@@ -54,7 +54,7 @@ struct Search<'a, 'w> {
 }
 
 /// Gives the owner its addresses, one of each range, or none. `template` is what the journal notes, but for the addresses.
-pub(crate) async fn allocate(
+pub(crate) fn allocate(
     api: &mut Allocations<'_>,
     asked: &Asked<'_>,
     entry: &mut Entry,
@@ -63,12 +63,12 @@ pub(crate) async fn allocate(
     let mut search =
         Search { api, asked, ledger: Ledger::default(), objects: BTreeMap::new(), made: Vec::new() };
     for address in asked.known {
-        search.learn(*address).await?;
+        search.learn(*address)?;
     }
     let (mut misses, mut whole) = (0, false);
     loop {
         if misses >= PROBES && !whole {
-            search.learn_all().await?;
+            search.learn_all()?;
             whole = true;
         }
         let rest = Rest { period: asked.rest, now: SystemTime::now() };
@@ -78,25 +78,25 @@ pub(crate) async fn allocate(
             Ok(choices) => choices,
             // What was met is not all there is: who holds the rest, and whether it is so, the whole network says.
             Err(Refusal::Exhausted { .. }) if !whole => {
-                search.learn_all().await?;
+                search.learn_all()?;
                 whole = true;
                 continue;
             }
             Err(refusal) => {
                 let error = explain(refusal, &search.ledger);
-                search.undo(entry, template).await?;
+                search.undo(entry, template)?;
                 return Err(error);
             }
         };
         entry.note(search.record(template, &choices))?;
-        if search.write(&choices).await? {
+        if search.write(&choices)? {
             // With the versions of the objects: DEL needs to ask nothing then.
             entry.note(search.record(template, &choices))?;
             return Ok(choices);
         }
         misses += 1;
         if misses >= ATTEMPTS {
-            search.undo(entry, template).await?;
+            search.undo(entry, template)?;
             return Err(Error::Contended { attempts: misses });
         }
     }
@@ -104,15 +104,15 @@ pub(crate) async fn allocate(
 
 impl Search<'_, '_> {
     /// Writes what is chosen; false: somebody was faster, and what there is now was learnt.
-    async fn write(&mut self, choices: &[Choice]) -> Result<bool, Error> {
+    fn write(&mut self, choices: &[Choice]) -> Result<bool, Error> {
         for choice in choices {
             let owner = &self.asked.owner.0;
             let known = self.objects.get(&choice.address);
             let outcome = match (choice.taking, known) {
                 (Taking::Kept, Some(object)) if object.spec.owner.as_ref() == Some(owner) => continue,
                 // Of a sandbox before this one, or at rest for long enough.
-                (Taking::Kept | Taking::Rested, Some(object)) => self.api.take(object, owner).await?,
-                _ => self.api.create(choice.address, choice.network.prefix_length(), owner).await?,
+                (Taking::Kept | Taking::Rested, Some(object)) => self.api.take(object, owner)?,
+                _ => self.api.create(choice.address, choice.network.prefix_length(), owner)?,
             };
             match outcome {
                 Outcome::Done(object) => {
@@ -122,7 +122,7 @@ impl Search<'_, '_> {
                     self.note(choice.address, Some(*object));
                 }
                 Outcome::Outrun => {
-                    self.learn(choice.address).await?;
+                    self.learn(choice.address)?;
                     return Ok(false);
                 }
             }
@@ -130,14 +130,14 @@ impl Search<'_, '_> {
         Ok(true)
     }
 
-    async fn learn(&mut self, address: IpAddr) -> Result<(), Error> {
-        let object = self.api.get(address).await?;
+    fn learn(&mut self, address: IpAddr) -> Result<(), Error> {
+        let object = self.api.get(address)?;
         self.note(address, object);
         Ok(())
     }
 
-    async fn learn_all(&mut self) -> Result<(), Error> {
-        for object in self.api.list().await? {
+    fn learn_all(&mut self) -> Result<(), Error> {
+        for object in self.api.list()? {
             if let Ok(address) = object.spec.address.parse() {
                 self.note(address, Some(object));
             }
@@ -156,10 +156,10 @@ impl Search<'_, '_> {
     }
 
     /// All or nothing: what was made in this call was never used, so it need not rest.
-    async fn undo(&mut self, entry: &mut Entry, template: &Record) -> Result<(), Error> {
+    fn undo(&mut self, entry: &mut Entry, template: &Record) -> Result<(), Error> {
         for address in std::mem::take(&mut self.made) {
             if let Some(held) = self.objects.get(&address).and_then(Held::of)
-                && self.api.forget(&held).await?
+                && self.api.forget(&held)?
             {
                 self.note(address, None);
             }

@@ -43,8 +43,8 @@ impl<'a> Allocations<'a> {
         Self { wire, network }
     }
 
-    pub(crate) async fn get(&mut self, address: IpAddr) -> Result<Option<AddressAllocation>, Error> {
-        let reply = self.wire.get(&self.path(address)?).await?;
+    pub(crate) fn get(&mut self, address: IpAddr) -> Result<Option<AddressAllocation>, Error> {
+        let reply = self.wire.get(&self.path(address)?)?;
         if reply.status == 404 && !is_unknown_kind(&reply) {
             return Ok(None);
         }
@@ -52,7 +52,7 @@ impl<'a> Allocations<'a> {
     }
 
     /// Takes an address of which there is no object.
-    pub(crate) async fn create(
+    pub(crate) fn create(
         &mut self,
         address: IpAddr,
         prefix_length: u8,
@@ -60,63 +60,59 @@ impl<'a> Allocations<'a> {
     ) -> Result<Outcome, Error> {
         let held = Held { address, prefix_length, uid: None, resource_version: None };
         let object = self.object(&held, Some(owner), None)?;
-        let reply = self.wire.post(PATH, &json!(object)).await?;
+        let reply = self.wire.post(PATH, &json!(object))?;
         outcome(&reply, || format!("to give {address}"))
     }
 
     /// Takes an address whose object is as it was read.
-    pub(crate) async fn take(
-        &mut self,
-        read: &AddressAllocation,
-        owner: &AddressOwner,
-    ) -> Result<Outcome, Error> {
+    pub(crate) fn take(&mut self, read: &AddressAllocation, owner: &AddressOwner) -> Result<Outcome, Error> {
         let Some(held) = Held::of(read) else { return Ok(Outcome::Outrun) };
         let object = self.object(&held, Some(owner), None)?;
-        self.put(&held, &object, "to give").await
+        self.put(&held, &object, "to give")
     }
 
     /// Puts an address at rest, if its object is as it was read or written.
-    pub(crate) async fn rest(&mut self, held: &Held, now: SystemTime) -> Result<Outcome, Error> {
+    pub(crate) fn rest(&mut self, held: &Held, now: SystemTime) -> Result<Outcome, Error> {
         let object = self.object(held, None, Some(now))?;
-        self.put(held, &object, "to release").await
+        self.put(held, &object, "to release")
     }
 
     /// Removes the object of an address that nobody has used, if it is as it was read or written.
-    pub(crate) async fn forget(&mut self, held: &Held) -> Result<bool, Error> {
+    pub(crate) fn forget(&mut self, held: &Held) -> Result<bool, Error> {
         let path = self.path(held.address)?;
         let preconditions = json!({ "uid": held.uid, "resourceVersion": held.resource_version });
         let options = json!({ "kind": "DeleteOptions", "apiVersion": "v1", "preconditions": preconditions });
-        let reply = self.wire.delete(&path, &options).await?;
-        if matches!(reply.status.as_u16(), 404 | 409) {
+        let reply = self.wire.delete(&path, &options)?;
+        if matches!(reply.status, 404 | 409) {
             return Ok(false);
         }
         understood::<Value>(&reply, || format!("to remove {}", held.address)).map(|_| true)
     }
 
     /// Every address of the network that is not free as new.
-    pub(crate) async fn list(&mut self) -> Result<Vec<AddressAllocation>, Error> {
+    pub(crate) fn list(&mut self) -> Result<Vec<AddressAllocation>, Error> {
         let selector = format!("{ADDRESS_NETWORK}={}", network_key(self.network));
-        self.select(&selector).await
+        self.select(&selector)
     }
 
     /// The network's addresses of a pod or claim.
-    pub(crate) async fn owned_by(&mut self, owner: &Owner) -> Result<Vec<AddressAllocation>, Error> {
+    pub(crate) fn owned_by(&mut self, owner: &Owner) -> Result<Vec<AddressAllocation>, Error> {
         if !is_label(owner.uid()) {
             return Ok(Vec::new());
         }
         let selector = format!("{ADDRESS_OWNER}={}", owner.uid());
-        let mut found = self.select(&selector).await?;
+        let mut found = self.select(&selector)?;
         found.retain(|object| object.spec.owner.as_ref().is_some_and(|by| Owner(by.clone()) == *owner));
         Ok(found)
     }
 
     /// Whether addresses can be read at all.
-    pub(crate) async fn answer(&mut self) -> Result<(), Error> {
-        let reply = self.wire.get(&format!("{PATH}?limit=1")).await?;
+    pub(crate) fn answer(&mut self) -> Result<(), Error> {
+        let reply = self.wire.get(&format!("{PATH}?limit=1"))?;
         understood::<Value>(&reply, || "to list addresses".to_owned()).map(drop)
     }
 
-    async fn select(&mut self, selector: &str) -> Result<Vec<AddressAllocation>, Error> {
+    fn select(&mut self, selector: &str) -> Result<Vec<AddressAllocation>, Error> {
         #[derive(Deserialize)]
         struct Page {
             metadata: ListMeta,
@@ -127,7 +123,7 @@ impl<'a> Allocations<'a> {
         let mut next = String::new();
         loop {
             let path = format!("{PATH}?limit={PAGE}&labelSelector={selector}{next}");
-            let reply = self.wire.get(&path).await?;
+            let reply = self.wire.get(&path)?;
             let page: Page = understood(&reply, || format!("to list the addresses of {}", self.network))?;
             found.extend(page.items.into_iter().filter(|object| object.spec.network == self.network));
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
@@ -137,9 +133,9 @@ impl<'a> Allocations<'a> {
         }
     }
 
-    async fn put(&mut self, held: &Held, object: &AddressAllocation, what: &str) -> Result<Outcome, Error> {
+    fn put(&mut self, held: &Held, object: &AddressAllocation, what: &str) -> Result<Outcome, Error> {
         let path = self.path(held.address)?;
-        let reply = self.wire.put(&path, &json!(object)).await?;
+        let reply = self.wire.put(&path, &json!(object))?;
         if reply.status == 404 {
             return Ok(Outcome::Outrun);
         }
@@ -251,8 +247,8 @@ pub(crate) fn understood<T: serde::de::DeserializeOwned>(
     reply: &Reply,
     what: impl Fn() -> String,
 ) -> Result<T, Error> {
-    if !reply.status.is_success() {
-        return Err(Error::Api { what: what(), status: reply.status.as_u16(), message: reply.message() });
+    if !reply.is_success() {
+        return Err(Error::Api { what: what(), status: reply.status, message: reply.message() });
     }
     serde_json::from_slice(&reply.body).map_err(|source| Error::Answer { what: what(), source })
 }

@@ -41,7 +41,7 @@ pub(crate) struct Given {
 }
 
 /// Gives a claim its addresses, and says so in its status.
-pub(crate) async fn allocate_for(
+pub(crate) fn allocate_for(
     wire: &mut Wire,
     (config, giving): (&Config, &Giving),
     reference: &Reference<'_>,
@@ -49,7 +49,7 @@ pub(crate) async fn allocate_for(
     template: &Record,
 ) -> Result<Given, Error> {
     for _ in 0..ATTEMPTS {
-        let claim = read(wire, reference, config.name()).await?;
+        let claim = read(wire, reference, config.name())?;
         let owner = owner(&claim, reference);
         let template = Record { owner: owner.0.clone(), ..template.clone() };
         let given = given(&claim);
@@ -60,34 +60,34 @@ pub(crate) async fn allocate_for(
         let mut api = Allocations::of(wire, config.network());
         let known = if given.is_empty() {
             // Whoever gave it addresses may have died before it could say so.
-            let owned = api.owned_by(&owner).await?;
+            let owned = api.owned_by(&owner)?;
             owned.iter().filter_map(Held::of).map(|held| held.address).collect()
         } else {
             given.clone()
         };
         let asked =
             Asked { pool: &giving.pool, owner: &owner, wanted: &wanted, known: &known, rest: config.rest() };
-        let choices = match allocate(&mut api, &asked, entry, &template).await {
+        let choices = match allocate(&mut api, &asked, entry, &template) {
             Ok(choices) => choices,
             Err(error) => {
-                say_why_not(wire, claim, &error).await;
+                say_why_not(wire, claim, &error);
                 return Err(error);
             }
         };
-        if settle(wire, claim, reference, &choices).await? {
+        if settle(wire, claim, reference, &choices)? {
             return Ok(Given { choices, for_guest });
         }
         // Another pod of the claim was given others at the same time, and said so first.
-        let claim = read(wire, reference, config.name()).await?;
-        drop_others(wire, config.network(), &owner, &given_to(&claim, &choices)).await?;
+        let claim = read(wire, reference, config.name())?;
+        drop_others(wire, config.network(), &owner, &given_to(&claim, &choices))?;
     }
     Err(Error::Contended { attempts: ATTEMPTS })
 }
 
-async fn read(wire: &mut Wire, reference: &Reference<'_>, network: &str) -> Result<IPAMClaim, Error> {
+fn read(wire: &mut Wire, reference: &Reference<'_>, network: &str) -> Result<IPAMClaim, Error> {
     let (namespace, name) = (&reference.pod.namespace, reference.name);
     let refused = |why: String| Error::Claim { claim: format!("claim {namespace}/{name}"), why };
-    let reply = wire.get(&path(namespace, name)).await?;
+    let reply = wire.get(&path(namespace, name))?;
     if reply.status == 404 {
         return Err(refused("does not exist".to_owned()));
     }
@@ -142,7 +142,7 @@ fn given_to(claim: &IPAMClaim, choices: &[Choice]) -> Vec<IpAddr> {
 }
 
 /// Writes into the status what there is; false: the claim has changed meanwhile.
-async fn settle(
+fn settle(
     wire: &mut Wire,
     mut claim: IPAMClaim,
     reference: &Reference<'_>,
@@ -153,7 +153,7 @@ async fn settle(
     if given(&claim).is_empty() {
         status.ips = choices.iter().map(ToString::to_string).collect();
     }
-    if uses_nobody(wire, &status, reference).await? {
+    if uses_nobody(wire, &status, reference)? {
         status.owner_pod = Some(OwnerPod { name: reference.pod.name.clone() });
     }
     let given = status.ips.join(", ");
@@ -163,13 +163,13 @@ async fn settle(
         return Ok(true);
     }
     claim.status = Some(status);
-    write_status(wire, &claim, reference).await
+    write_status(wire, &claim, reference)
 }
 
-async fn write_status(wire: &mut Wire, claim: &IPAMClaim, reference: &Reference<'_>) -> Result<bool, Error> {
+fn write_status(wire: &mut Wire, claim: &IPAMClaim, reference: &Reference<'_>) -> Result<bool, Error> {
     let (namespace, name) = (&reference.pod.namespace, reference.name);
-    let reply = wire.put(&format!("{}/status", path(namespace, name)), &json!(claim)).await?;
-    if matches!(reply.status.as_u16(), 404 | 409) {
+    let reply = wire.put(&format!("{}/status", path(namespace, name)), &json!(claim))?;
+    if matches!(reply.status, 404 | 409) {
         return Ok(false);
     }
     understood::<IPAMClaim>(&reply, || format!("to write the status of claim {namespace}/{name}"))
@@ -177,39 +177,29 @@ async fn write_status(wire: &mut Wire, claim: &IPAMClaim, reference: &Reference<
 }
 
 /// Whether no other pod uses the addresses: nobody is named, or whoever is named is gone.
-async fn uses_nobody(
-    wire: &mut Wire,
-    status: &IPAMClaimStatus,
-    reference: &Reference<'_>,
-) -> Result<bool, Error> {
+fn uses_nobody(wire: &mut Wire, status: &IPAMClaimStatus, reference: &Reference<'_>) -> Result<bool, Error> {
     let Some(pod) = status.owner_pod.as_ref().filter(|pod| pod.name != reference.pod.name) else {
         return Ok(true);
     };
-    let reply =
-        wire.get(&format!("/api/v1/namespaces/{}/pods/{}", reference.pod.namespace, pod.name)).await?;
+    let reply = wire.get(&format!("/api/v1/namespaces/{}/pods/{}", reference.pod.namespace, pod.name))?;
     Ok(reply.status == 404)
 }
 
 /// Frees what another's choice has made needless; it was never used.
-async fn drop_others(
-    wire: &mut Wire,
-    network: &str,
-    owner: &Owner,
-    needless: &[IpAddr],
-) -> Result<(), Error> {
+fn drop_others(wire: &mut Wire, network: &str, owner: &Owner, needless: &[IpAddr]) -> Result<(), Error> {
     let mut api = Allocations::of(wire, network);
     for address in needless {
-        let object = api.get(*address).await?;
+        let object = api.get(*address)?;
         let ours = object.filter(|object| object.spec.owner.as_ref() == Some(&owner.0));
         if let Some(held) = ours.as_ref().and_then(Held::of) {
-            api.forget(&held).await?;
+            api.forget(&held)?;
         }
     }
     Ok(())
 }
 
 /// Says on the claim why it has no addresses, for whoever looks there. The pod's event says it too, so this may fail.
-async fn say_why_not(wire: &mut Wire, mut claim: IPAMClaim, error: &Error) {
+fn say_why_not(wire: &mut Wire, mut claim: IPAMClaim, error: &Error) {
     let reason = match error {
         Error::Exhausted { .. } => reasons::SUBNET_EXHAUSTED,
         Error::Refused(_) => reasons::IP_ADDRESS_CONFLICT,
@@ -224,7 +214,7 @@ async fn say_why_not(wire: &mut Wire, mut claim: IPAMClaim, error: &Error) {
     let (namespace, name) = (claim.metadata.namespace.clone(), claim.metadata.name.clone());
     claim.status = Some(status);
     let path = format!("{}/status", path(&namespace.unwrap_or_default(), &name.unwrap_or_default()));
-    let _ = wire.put(&path, &json!(claim)).await;
+    let _ = wire.put(&path, &json!(claim));
 }
 
 /// Sets the condition; its time is that of its last change of status.

@@ -67,11 +67,6 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
-    #[error("no runtime for the connection to the API server")]
-    Runtime {
-        #[source]
-        source: std::io::Error,
-    },
     #[error(transparent)]
     Wire(#[from] WireError),
     #[error("the API server refuses {what} ({status}): {message}")]
@@ -110,7 +105,7 @@ impl Error {
             | Self::NoKubeconfig { .. }
             | Self::Name { .. }
             | Self::Wire(WireError::Access { .. }) => codes::CONFIGURATION,
-            Self::File { .. } | Self::Journal { .. } | Self::Runtime { .. } => codes::INPUT_OUTPUT,
+            Self::File { .. } | Self::Journal { .. } => codes::INPUT_OUTPUT,
             Self::Api { status, .. } if *status < 500 && *status != 429 => codes::DENIED,
             Self::Refused(refusal) if !matches!(**refusal, Refusal::Resting { .. }) => codes::REFUSED,
             Self::Exhausted { .. } => codes::EXHAUSTED,

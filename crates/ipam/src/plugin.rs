@@ -112,57 +112,54 @@ impl Plugin {
     }
 
     fn operate(&self, version: Version) -> Result<String, Error> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|source| Error::Runtime { source })?;
-        runtime.block_on(async {
-            match self.call.operation {
-                Operation::Add => self.add(version).await,
-                Operation::Del => self.del().await.map(|()| String::new()),
-                Operation::Check => self.check().await.map(|()| String::new()),
-                Operation::Gc => self.gc().await.map(|()| String::new()),
-                Operation::Status => self.status().await.map(|()| String::new()),
-                Operation::Version => Ok(String::new()),
-            }
-        })
+        let silent = |done: Result<(), Error>| done.map(|()| String::new());
+        match self.call.operation {
+            Operation::Add => self.add(version),
+            Operation::Del => silent(self.del()),
+            Operation::Check => silent(self.check()),
+            Operation::Gc => silent(self.gc()),
+            Operation::Status => silent(self.status()),
+            Operation::Version => Ok(String::new()),
+        }
     }
 
-    async fn wire(&self) -> Result<Wire, Error> {
-        Ok(Wire::new(&files::kubeconfig(&self.config)?).await?)
+    fn wire(&self) -> Result<Wire, Error> {
+        Ok(Wire::new(&files::kubeconfig(&self.config)?)?)
     }
 
-    async fn add(&self, version: Version) -> Result<String, Error> {
+    fn add(&self, version: Version) -> Result<String, Error> {
         let giving = self.config.giving(self.call.arg("IP"))?;
         for warning in &giving.warnings {
             self.log.tell(Level::Warning, warning);
         }
-        let mut wire = self.wire().await?;
-        let (pod, claim) = self.who(&mut wire).await?;
+        let mut wire = self.wire()?;
+        let (pod, claim) = self.who(&mut wire)?;
         let whose = Whose { pod_uid: &pod.uid, container: &pod.container_id, interface: &pod.interface };
         let mut entry = self.journal.open(&whose)?;
         let given = if let Some(name) = &claim {
             let template = self.template(AddressOwner::default());
             let reference = Reference { name, pod: &pod };
-            allocate_for(&mut wire, (&self.config, &giving), &reference, &mut entry, &template).await
+            allocate_for(&mut wire, (&self.config, &giving), &reference, &mut entry, &template)
         } else {
-            let given = self.add_for_pod(&mut wire, &giving, pod.clone(), &whose, &mut entry).await;
+            let given = self.add_for_pod(&mut wire, &giving, pod.clone(), &whose, &mut entry);
             given.map(|choices| Given { choices, for_guest: false })
         };
         if given.is_err() && entry.record.as_ref().is_none_or(|record| record.addresses.is_empty()) {
             entry.remove()?;
         }
         let Given { choices, for_guest } = given?;
-        if for_guest && let Err(cause) = standby::mute(&self.call).await {
+        if for_guest && let Err(cause) = standby::mute(&self.call) {
             self.log.tell(Level::Warning, format!("the pod may answer for its guest: {cause}"));
         }
         self.log.tell(
             Level::Debug,
             format!("given: {:?}", choices.iter().map(ToString::to_string).collect::<Vec<_>>()),
         );
-        self.catch_up(&mut wire).await;
+        self.catch_up(&mut wire);
         Ok(format!("{:#}\n", result(&giving, &choices).render(version)))
     }
 
-    async fn add_for_pod(
+    fn add_for_pod(
         &self,
         wire: &mut Wire,
         giving: &Giving,
@@ -183,7 +180,7 @@ impl Plugin {
             rest: self.config.rest(),
         };
         let mut api = Allocations::of(wire, &template.network);
-        allocate(&mut api, &asked, entry, &template).await
+        allocate(&mut api, &asked, entry, &template)
     }
 
     /// What the journal notes of this call, but for the addresses.
@@ -200,12 +197,12 @@ impl Plugin {
     }
 
     /// The pod's interface, and the claim that it refers to. The pod itself is read only if the runtime does not say enough.
-    async fn who(&self, wire: &mut Wire) -> Result<(PodInterface, Option<String>), Error> {
+    fn who(&self, wire: &mut Wire) -> Result<(PodInterface, Option<String>), Error> {
         let (namespace, name) = self.call.pod()?;
         let mut claim = self.config.claim().map(str::to_owned);
         let mut uid = self.call.pod_uid().map(str::to_owned);
         if uid.is_none() || (claim.is_none() && self.config.allows_claims()) {
-            let metadata = pod(wire, namespace, name).await?;
+            let metadata = pod(wire, namespace, name)?;
             claim = claim.or_else(|| self.claim_of(&metadata));
             uid = uid.or(metadata.uid);
         }
@@ -235,36 +232,36 @@ impl Plugin {
         found.or_else(default)?.ipam_claim_reference
     }
 
-    async fn del(&self) -> Result<(), Error> {
+    fn del(&self) -> Result<(), Error> {
         let mut found = self.journal.find(&self.call.container, &self.call.interface)?;
         if let Some(entry) = &mut found {
             // From here on it is freed, whatever happens to this process.
             entry.release()?;
         }
-        let mut wire = self.wire().await?;
+        let mut wire = self.wire()?;
         match found {
-            Some(entry) if entry.record.is_some() => release::entry(&mut wire, entry).await?,
+            Some(entry) if entry.record.is_some() => release::entry(&mut wire, entry)?,
             unknown => {
-                self.release_previous(&mut wire).await?;
+                self.release_previous(&mut wire)?;
                 unknown.map_or(Ok(()), Entry::remove)?;
             }
         }
-        self.catch_up(&mut wire).await;
+        self.catch_up(&mut wire);
         Ok(())
     }
 
     /// Frees what the runtime says that this container had: the journal does not know, so the objects must say whose they are.
-    async fn release_previous(&self, wire: &mut Wire) -> Result<(), Error> {
+    fn release_previous(&self, wire: &mut Wire) -> Result<(), Error> {
         let mut api = Allocations::of(wire, self.config.network());
         for ip in self.config.previous().into_iter().flat_map(|previous| previous.ips) {
-            let Some(object) = api.get(ip.address.address).await? else { continue };
+            let Some(object) = api.get(ip.address.address)? else { continue };
             let Some(owner) = object.spec.owner.clone() else { continue };
             let ours = owner.pod.as_ref().is_some_and(|pod| {
                 (&pod.container_id, &pod.interface) == (&self.call.container, &self.call.interface)
             });
             if let Some(held) = Held::of(&object).filter(|_| ours) {
                 let record = Record { addresses: vec![held], ..self.template(owner) };
-                release::release(api.wire, &record).await?;
+                release::release(api.wire, &record)?;
             }
         }
         Ok(())
@@ -279,16 +276,16 @@ impl Plugin {
         }
     }
 
-    async fn catch_up(&self, wire: &mut Wire) {
-        if let Err(error) = release::catch_up(wire, &self.journal).await {
+    fn catch_up(&self, wire: &mut Wire) {
+        if let Err(error) = release::catch_up(wire, &self.journal) {
             self.log.tell(Level::Warning, format!("earlier releases wait: {error}: {}", error.details()));
         }
     }
 
-    async fn check(&self) -> Result<(), Error> {
+    fn check(&self) -> Result<(), Error> {
         let giving = self.config.giving(None)?;
-        let mut wire = self.wire().await?;
-        let (pod, claim) = self.who(&mut wire).await?;
+        let mut wire = self.wire()?;
+        let (pod, claim) = self.who(&mut wire)?;
         let network = self.config.network();
         let mut api = Allocations::of(&mut wire, network);
         let ips = self.config.previous().map(|previous| previous.ips).unwrap_or_default();
@@ -298,7 +295,7 @@ impl Plugin {
             if !networks.iter().any(|network| network.contains(address)) || is_fixed(&giving, address) {
                 continue;
             }
-            let object = api.get(address).await?;
+            let object = api.get(address)?;
             let owner = object.and_then(|object| object.spec.owner).map(Owner);
             let ours = owner.as_ref().is_some_and(|owner| match (&owner.0.pod, &owner.0.claim, &claim) {
                 (Some(by), None, None) => *by == pod,
@@ -315,9 +312,9 @@ impl Plugin {
     }
 
     /// Frees what the journal has of this network and the runtime does not list. A runtime that lists nothing is not believed.
-    async fn gc(&self) -> Result<(), Error> {
+    fn gc(&self) -> Result<(), Error> {
         let Some(valid) = self.config.valid_attachments() else { return Ok(()) };
-        let mut wire = self.wire().await?;
+        let mut wire = self.wire()?;
         for path in self.journal.files()? {
             let Some(mut entry) = Entry::lock(&path, false)? else { continue };
             let garbage = entry
@@ -326,21 +323,21 @@ impl Plugin {
                 .is_some_and(|record| record.name == self.config.name() && !valid.contains(&record.id()));
             if garbage {
                 entry.release()?;
-                release::entry(&mut wire, entry).await?;
+                release::entry(&mut wire, entry)?;
             }
         }
-        release::catch_up(&mut wire, &self.journal).await
+        release::catch_up(&mut wire, &self.journal)
     }
 
     /// Whether addresses can be given: the API server answers, and no range is full.
-    async fn status(&self) -> Result<(), Error> {
+    fn status(&self) -> Result<(), Error> {
         let giving = self.config.giving(None)?;
-        let mut wire = self.wire().await?;
+        let mut wire = self.wire()?;
         let mut api = Allocations::of(&mut wire, self.config.network());
         if giving.pool.ranges().iter().all(|range| range.capacity() > STATUS_COUNTS) {
-            return api.answer().await;
+            return api.answer();
         }
-        let objects = api.list().await?;
+        let objects = api.list()?;
         let known =
             objects.iter().filter_map(|object| Some((object.spec.address.parse().ok()?, holding(object))));
         let ledger: Ledger<Owner> = known.collect();
@@ -351,7 +348,7 @@ impl Plugin {
                 return Err(exhausted(range.network(), &usage, &ledger));
             }
         }
-        self.catch_up(&mut wire).await;
+        self.catch_up(&mut wire);
         Ok(())
     }
 }
@@ -360,12 +357,12 @@ fn is_fixed(giving: &Giving, address: std::net::IpAddr) -> bool {
     giving.fixed.iter().any(|fixed| fixed.address.address == address)
 }
 
-async fn pod(wire: &mut Wire, namespace: &str, name: &str) -> Result<ObjectMeta, Error> {
+fn pod(wire: &mut Wire, namespace: &str, name: &str) -> Result<ObjectMeta, Error> {
     #[derive(Deserialize)]
     struct Pod {
         metadata: ObjectMeta,
     }
-    let reply = wire.get(&format!("/api/v1/namespaces/{namespace}/pods/{name}")).await?;
+    let reply = wire.get(&format!("/api/v1/namespaces/{namespace}/pods/{name}"))?;
     if reply.status == 404 {
         return Err(Error::NoPod { namespace: namespace.to_owned(), name: name.to_owned() });
     }

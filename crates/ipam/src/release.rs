@@ -16,24 +16,24 @@ const ATTEMPTS: u32 = 5;
 const CAUGHT_UP: usize = 16;
 
 /// Frees everything that a record says is its container's.
-pub(crate) async fn release(wire: &mut Wire, record: &Record) -> Result<(), Error> {
+pub(crate) fn release(wire: &mut Wire, record: &Record) -> Result<(), Error> {
     if record.owner.claim.is_some() {
         return Ok(());
     }
     let mut api = Allocations::of(wire, &record.network);
     for held in &record.addresses {
-        one(&mut api, held, record).await?;
+        one(&mut api, held, record)?;
     }
     Ok(())
 }
 
-async fn one(api: &mut Allocations<'_>, held: &Held, record: &Record) -> Result<(), Error> {
+fn one(api: &mut Allocations<'_>, held: &Held, record: &Record) -> Result<(), Error> {
     // The version that we wrote ourselves: if nobody has written since, it is ours and one request does.
     let mut known = held.resource_version.is_some().then(|| held.clone());
     for _ in 0..ATTEMPTS {
         let current = match known.take() {
             Some(known) => known,
-            None => match api.get(held.address).await? {
+            None => match api.get(held.address)? {
                 Some(object) if object.spec.owner.as_ref() == Some(&record.owner) => {
                     let Some(current) = Held::of(&object) else { return Ok(()) };
                     current
@@ -43,9 +43,9 @@ async fn one(api: &mut Allocations<'_>, held: &Held, record: &Record) -> Result<
             },
         };
         let freed = if record.rest_seconds == 0 {
-            api.forget(&current).await?
+            api.forget(&current)?
         } else {
-            matches!(api.rest(&current, SystemTime::now()).await?, Outcome::Done(_))
+            matches!(api.rest(&current, SystemTime::now())?, Outcome::Done(_))
         };
         if freed {
             return Ok(());
@@ -55,18 +55,18 @@ async fn one(api: &mut Allocations<'_>, held: &Held, record: &Record) -> Result<
 }
 
 /// Frees what a file of the journal says, and removes the file.
-pub(crate) async fn entry(wire: &mut Wire, entry: Entry) -> Result<(), Error> {
+pub(crate) fn entry(wire: &mut Wire, entry: Entry) -> Result<(), Error> {
     if let Some(record) = &entry.record {
-        release(wire, record).await?;
+        release(wire, record)?;
     }
     entry.remove()
 }
 
 /// Frees what earlier calls could not. The first failure ends it: the API server is most likely away.
-pub(crate) async fn catch_up(wire: &mut Wire, journal: &Journal) -> Result<(), Error> {
+pub(crate) fn catch_up(wire: &mut Wire, journal: &Journal) -> Result<(), Error> {
     for path in journal.released()?.into_iter().take(CAUGHT_UP) {
         if let Some(waiting) = Entry::try_lock(&path)? {
-            entry(wire, waiting).await?;
+            entry(wire, waiting)?;
         }
     }
     Ok(())

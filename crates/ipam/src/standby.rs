@@ -6,16 +6,29 @@
 //!
 //! Plugins that ask for addresses before they make the interface (`ptp`) join no segment that a guest could move on.
 
-use net::{Error, Handle, Namespace};
+use net::{Handle, Namespace};
 
 use crate::Call;
 
+/// Why an interface may be heard.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StandbyError {
+    #[error("no runtime for netlink: {0}")]
+    Runtime(#[from] std::io::Error),
+    #[error(transparent)]
+    Net(#[from] net::Error),
+}
+
 /// Mutes the interface of a call, if it is there yet.
-pub(crate) async fn mute(call: &Call) -> Result<(), Error> {
+pub(crate) fn mute(call: &Call) -> Result<(), StandbyError> {
     let Some(path) = &call.namespace else { return Ok(()) };
-    let handle = Handle::open(&Namespace::open(path)?)?;
-    match handle.mute(call.interface.as_str()).await {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let muted = runtime.block_on(async {
+        let handle = Handle::open(&Namespace::open(path)?)?;
+        handle.mute(call.interface.as_str()).await
+    });
+    match muted {
         Err(error) if error.is_not_found() => Ok(()),
-        done => done,
+        done => Ok(done?),
     }
 }

@@ -1,33 +1,31 @@
-//! One connection to the API server, for a process that lives for a few milliseconds.
+//! One connection to the API server, for a process that lives for a few milliseconds and does one thing at a time.
 //!
 //! A client that pools, retries and watches would cost more to build than the one request that it is for. Where the node has a keeper
 //! it leads there, else to the API server, opened when the first request is made. Every request has a deadline. It never retries:
 //! whoever asks knows what a lost answer means.
 
 mod access;
+mod http;
 
+use std::io;
+use std::net::{TcpStream, ToSocketAddrs as _};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::client::conn::http1::{SendRequest, handshake};
-use hyper::{Method, Request, StatusCode};
-use hyper_util::rt::TokioIo;
 use serde::Deserialize;
 use serde_json::Value;
-use tokio::net::{TcpStream, UnixStream};
-use tokio::time::timeout;
+use tokio_rustls::rustls::{ClientConnection, StreamOwned};
 
 use access::Access;
 pub use access::AccessError;
+use http::{Request, Stream};
 
 use crate::keeper;
 
 const CONNECT: Duration = Duration::from_secs(3);
 const ANSWER: Duration = Duration::from_secs(10);
-/// A page of 500 addresses is a few hundred kilobytes.
-const ANSWER_MAX: usize = 16 << 20;
 
 /// Why the API server gave no answer.
 #[derive(Debug, thiserror::Error)]
@@ -48,7 +46,7 @@ pub enum WireError {
         server: String,
         /// Why.
         #[source]
-        source: std::io::Error,
+        source: io::Error,
     },
     /// It took too long.
     #[error("the API server at {server} has not answered for {} s", after.as_secs())]
@@ -65,17 +63,21 @@ pub enum WireError {
         server: String,
         /// Why.
         #[source]
-        source: Box<dyn std::error::Error + Send + Sync>,
+        source: io::Error,
     },
 }
 
 /// An answer of the API server.
 pub(crate) struct Reply {
-    pub(crate) status: StatusCode,
-    pub(crate) body: Bytes,
+    pub(crate) status: u16,
+    pub(crate) body: Vec<u8>,
 }
 
 impl Reply {
+    pub(crate) fn is_success(&self) -> bool {
+        (200..300).contains(&self.status)
+    }
+
     /// What the server says went wrong.
     pub(crate) fn message(&self) -> String {
         #[derive(Deserialize)]
@@ -102,7 +104,7 @@ enum Way {
 
 /// An open connection, and what is said with every request.
 struct Line {
-    sender: SendRequest<Full<Bytes>>,
+    stream: Box<dyn Stream>,
     /// Who is there.
     server: String,
     /// What comes before every path.
@@ -112,9 +114,9 @@ struct Line {
 
 impl Wire {
     /// The keeper beside a kubeconfig, or else its server; neither is asked anything yet.
-    pub(crate) async fn new(kubeconfig: &Path) -> Result<Self, WireError> {
+    pub(crate) fn new(kubeconfig: &Path) -> Result<Self, WireError> {
         let keeper = kubeconfig.with_file_name(keeper::SOCKET);
-        if let Ok(line) = through_keeper(&keeper).await {
+        if let Ok(line) = through_keeper(&keeper) {
             return Ok(Self { way: Way::Keeper(keeper), line: Some(line) });
         }
         let failed = |source| WireError::Access { path: kubeconfig.to_owned(), source };
@@ -122,101 +124,119 @@ impl Wire {
         Ok(Self { way: Way::Direct(Box::new(access)), line: None })
     }
 
-    pub(crate) async fn get(&mut self, path: &str) -> Result<Reply, WireError> {
-        self.send(Method::GET, path, Bytes::new()).await
+    pub(crate) fn get(&mut self, path: &str) -> Result<Reply, WireError> {
+        self.send("GET", path, &[])
     }
 
-    pub(crate) async fn post(&mut self, path: &str, body: &Value) -> Result<Reply, WireError> {
-        self.send(Method::POST, path, body.to_string().into()).await
+    pub(crate) fn post(&mut self, path: &str, body: &Value) -> Result<Reply, WireError> {
+        self.send("POST", path, body.to_string().as_bytes())
     }
 
-    pub(crate) async fn put(&mut self, path: &str, body: &Value) -> Result<Reply, WireError> {
-        self.send(Method::PUT, path, body.to_string().into()).await
+    pub(crate) fn put(&mut self, path: &str, body: &Value) -> Result<Reply, WireError> {
+        self.send("PUT", path, body.to_string().as_bytes())
     }
 
-    pub(crate) async fn delete(&mut self, path: &str, options: &Value) -> Result<Reply, WireError> {
-        self.send(Method::DELETE, path, options.to_string().into()).await
+    pub(crate) fn delete(&mut self, path: &str, options: &Value) -> Result<Reply, WireError> {
+        self.send("DELETE", path, options.to_string().as_bytes())
     }
 
-    async fn send(&mut self, method: Method, path: &str, body: Bytes) -> Result<Reply, WireError> {
+    fn send(&mut self, method: &str, path: &str, body: &[u8]) -> Result<Reply, WireError> {
         let mut line = match self.line.take() {
             Some(line) => line,
-            None => self.connect().await?,
+            None => self.connect()?,
         };
-        let answer = timeout(ANSWER, line.exchange(method, path, body)).await;
-        let late = |_| WireError::Late { server: line.server.clone(), after: ANSWER };
-        let reply = answer.map_err(late)??;
+        let path = format!("{}{path}", line.prefix);
+        let request = Request { method, host: &line.server, path: &path, token: line.token.as_deref(), body };
+        let answer = request.exchange(&mut *line.stream, Instant::now() + ANSWER);
+        let answer = answer.map_err(|source| {
+            let server = line.server.clone();
+            if is_late(&source) {
+                WireError::Late { server, after: ANSWER }
+            } else {
+                WireError::Broken { server, source }
+            }
+        })?;
         // Only now: an answer that is late must not be taken for that of the next request.
-        self.line = Some(line);
-        Ok(reply)
+        self.line = Some(line).filter(|_| !answer.last);
+        Ok(Reply { status: answer.status, body: answer.body })
     }
 
-    async fn connect(&self) -> Result<Line, WireError> {
+    fn connect(&self) -> Result<Line, WireError> {
         match &self.way {
-            Way::Keeper(socket) => through_keeper(socket).await,
-            Way::Direct(access) => straight(access).await,
+            Way::Keeper(socket) => through_keeper(socket),
+            Way::Direct(access) => straight(access),
         }
     }
 }
 
-async fn through_keeper(socket: &Path) -> Result<Line, WireError> {
+fn through_keeper(socket: &Path) -> Result<Line, WireError> {
     let server = socket.display().to_string();
-    let failed = |source| WireError::Connect { server: server.clone(), source };
-    let stream = UnixStream::connect(socket).await.map_err(failed)?;
-    let sender = speak(stream, &server).await?;
-    Ok(Line { sender, server, prefix: String::new(), token: None })
+    let stream = UnixStream::connect(socket);
+    let stream = stream.map_err(|source| WireError::Connect { server, source })?;
+    Ok(Line { stream: Box::new(stream), server: "keeper".to_owned(), prefix: String::new(), token: None })
 }
 
-async fn straight(access: &Access) -> Result<Line, WireError> {
-    let Access { authority: server, prefix, name, tls, token } = access;
-    let failed = |source| WireError::Connect { server: server.clone(), source };
-    let connecting = async {
-        let tcp = TcpStream::connect(server).await.map_err(failed)?;
-        tcp.set_nodelay(true).map_err(failed)?;
-        tls.connect(name.clone(), tcp).await.map_err(failed)
-    };
-    let late = |_| WireError::Late { server: server.clone(), after: CONNECT };
-    let stream = timeout(CONNECT, connecting).await.map_err(late)??;
-    let sender = speak(stream, server).await?;
-    Ok(Line { sender, server: server.clone(), prefix: prefix.clone(), token: token.clone() })
+fn straight(access: &Access) -> Result<Line, WireError> {
+    let Access { authority: server, prefix, token, .. } = access;
+    let stream = secured(access, Instant::now() + CONNECT).map_err(|source| {
+        let server = server.clone();
+        if is_late(&source) {
+            WireError::Late { server, after: CONNECT }
+        } else {
+            WireError::Connect { server, source }
+        }
+    })?;
+    Ok(Line {
+        stream: Box::new(stream),
+        server: server.clone(),
+        prefix: prefix.clone(),
+        token: token.clone(),
+    })
 }
 
-/// Begins HTTP on a stream.
-async fn speak<S>(stream: S, server: &str) -> Result<SendRequest<Full<Bytes>>, WireError>
-where
-    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
-{
-    let broken = |cause: hyper::Error| WireError::Broken { server: server.to_owned(), source: cause.into() };
-    let (sender, driver) = handshake(TokioIo::new(stream)).await.map_err(broken)?;
-    // It ends with the runtime; what breaks it, the request is told.
-    tokio::spawn(driver);
-    Ok(sender)
-}
-
-impl Line {
-    async fn exchange(&mut self, method: Method, path: &str, body: Bytes) -> Result<Reply, WireError> {
-        let Self { sender, server, prefix, token } = self;
-        let broken = |source: Box<dyn std::error::Error + Send + Sync>| WireError::Broken {
-            server: server.clone(),
-            source,
+/// Until the other side has shown who it is.
+fn secured(access: &Access, deadline: Instant) -> io::Result<StreamOwned<ClientConnection, TcpStream>> {
+    let left = || deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+    let mut failure = io::Error::new(io::ErrorKind::NotFound, "it has no address");
+    for address in access.authority.to_socket_addrs()? {
+        let mut tcp = match TcpStream::connect_timeout(&address, left()) {
+            Ok(tcp) => tcp,
+            Err(cause) => {
+                failure = cause;
+                continue;
+            }
         };
-        let mut request = Request::builder()
-            .method(method)
-            .uri(format!("{prefix}{path}"))
-            .header("host", server.as_str())
-            .header("accept", "application/json")
-            .header("user-agent", "godwit-ipam");
-        if !body.is_empty() {
-            request = request.header("content-type", "application/json");
+        tcp.set_nodelay(true)?;
+        tcp.wait_at_most(left())?;
+        let tls = ClientConnection::new(Arc::clone(&access.tls), access.name.clone());
+        let mut tls = tls.map_err(io::Error::other)?;
+        while tls.is_handshaking() {
+            tls.complete_io(&mut tcp)?;
         }
-        if let Some(token) = token {
-            request = request.header("authorization", format!("Bearer {token}"));
-        }
-        let request = request.body(Full::new(body)).map_err(|cause| broken(cause.into()))?;
-        sender.ready().await.map_err(|cause| broken(cause.into()))?;
-        let response = sender.send_request(request).await.map_err(|cause| broken(cause.into()))?;
-        let status = response.status();
-        let body = Limited::new(response.into_body(), ANSWER_MAX).collect().await.map_err(broken)?;
-        Ok(Reply { status, body: body.to_bytes() })
+        return Ok(StreamOwned::new(tls, tcp));
+    }
+    Err(failure)
+}
+
+fn is_late(cause: &io::Error) -> bool {
+    // The first is what a socket says whose time is over.
+    matches!(cause.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
+impl Stream for UnixStream {
+    fn wait_at_most(&self, time: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(time)).and_then(|()| self.set_write_timeout(Some(time)))
+    }
+}
+
+impl Stream for TcpStream {
+    fn wait_at_most(&self, time: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(time)).and_then(|()| self.set_write_timeout(Some(time)))
+    }
+}
+
+impl Stream for StreamOwned<ClientConnection, TcpStream> {
+    fn wait_at_most(&self, time: Duration) -> io::Result<()> {
+        self.sock.wait_at_most(time)
     }
 }

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
-use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::client::Resumption;
 use tokio_rustls::rustls::crypto::CryptoProvider;
 use tokio_rustls::rustls::crypto::ring::{cipher_suite, default_provider};
@@ -70,7 +69,7 @@ pub(super) struct Access {
     /// What comes before every path.
     pub(super) prefix: String,
     pub(super) name: ServerName<'static>,
-    pub(super) tls: TlsConnector,
+    pub(super) tls: Arc<ClientConfig>,
     pub(super) token: Option<String>,
 }
 
@@ -219,7 +218,7 @@ impl Access {
             authority: format!("{}:{port}", bracketed(host)),
             prefix: prefix.trim_end_matches('/').to_owned(),
             name,
-            tls: TlsConnector::from(Arc::new(tls)),
+            tls: Arc::new(tls),
             token,
         })
     }
