@@ -174,7 +174,6 @@ impl Launcher {
             told: &self.told,
             attached: self.shared.attachments.any(&self.pod.uid),
             accelerator,
-            processors: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             here: self.shared.road.here().ok(),
             receiving: self.door.as_ref().map(|door| door.wanted.uid.as_str()),
             sending: self.sockets.as_ref().map(|sockets| sockets.wanted.uid.as_str()),

@@ -14,9 +14,6 @@ pub struct MigrateOptions {
     pub uid: String,
     /// What the names of its sockets begin with: see [`MigrateOptions::socket`].
     pub sockets: String,
-    /// Connections for memory beside the first; none: that one alone.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub parallel_connections: Option<u16>,
     /// What was settled for this move.
     pub settings: MigrationOptions,
 }

@@ -83,10 +83,11 @@ fn instance() -> impl Strategy<Value = Box<VirtualMachineInstance>> {
 
 prop_compose! {
     fn options()(
-        uid: String, sockets: String, parallel_connections: Option<u16>, max_downtime_ms: u64, allow_post_copy: bool,
+        uid: String, sockets: String, parallel_connections: u16, max_downtime_ms: u64, allow_post_copy: bool,
     ) -> Box<MigrateOptions> {
-        let settings = MigrationOptions { max_downtime_ms, allow_post_copy, ..MigrationOptions::default() };
-        Box::new(MigrateOptions { uid, sockets, parallel_connections, settings })
+        let settings =
+            MigrationOptions { parallel_connections, max_downtime_ms, allow_post_copy, ..MigrationOptions::default() };
+        Box::new(MigrateOptions { uid, sockets, settings })
     }
 }
 

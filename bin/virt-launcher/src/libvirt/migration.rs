@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use api::kubevirt::ProgressSample;
+use api::kubevirt::{MigrationOptions, ProgressSample};
 use api::names::channels;
 use migration::Pace;
 use serde_json::{Value, json};
@@ -75,7 +75,8 @@ fn flags(options: &MigrateOptions, disks: bool) -> u32 {
 
 /// QEMU does not make both of one move: post-copy and parallel connections.
 fn connections(options: &MigrateOptions) -> Option<u16> {
-    options.parallel_connections.filter(|count| *count > 0 && !options.settings.allow_post_copy)
+    let MigrationOptions { parallel_connections: count, allow_post_copy, .. } = options.settings;
+    (count > 1 && !allow_post_copy).then_some(count)
 }
 
 /// The domain as the target makes it. One that came here by a move has it already.
@@ -165,7 +166,6 @@ fn checked(outcome: std::ffi::c_int) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
-    use api::kubevirt::MigrationOptions;
 
     use super::*;
 
@@ -191,11 +191,14 @@ mod tests {
 
     #[test]
     fn what_is_asked_for_is_what_libvirt_is_told() {
-        let options = MigrateOptions { parallel_connections: Some(4), ..MigrateOptions::default() };
+        let with = |settings| MigrateOptions { settings, ..MigrateOptions::default() };
+        let options = with(MigrationOptions::default());
+        assert_eq!(flags(&options, false) & sys::VIR_MIGRATE_PARALLEL, 0, "unless it is asked for");
+        let several = MigrationOptions { parallel_connections: 4, ..MigrationOptions::default() };
+        let options = with(several.clone());
         assert_ne!(flags(&options, false) & sys::VIR_MIGRATE_PARALLEL, 0);
         assert_ne!(flags(&options, false) & sys::VIR_MIGRATE_PAUSED, 0);
-        let settings = MigrationOptions { allow_post_copy: true, ..MigrationOptions::default() };
-        let options = MigrateOptions { settings, ..options };
+        let options = with(MigrationOptions { allow_post_copy: true, ..several });
         assert_eq!(flags(&options, false) & sys::VIR_MIGRATE_PARALLEL, 0);
         assert_ne!(flags(&options, false) & sys::VIR_MIGRATE_POSTCOPY, 0);
         assert_eq!(flags(&options, false) & sys::VIR_MIGRATE_PAUSED, 0);

@@ -52,8 +52,6 @@ pub struct Situation<'a> {
     pub attached: bool,
     /// What may execute the guest's instructions here.
     pub accelerator: AcceleratorPolicy,
-    /// How many processors the node has.
-    pub processors: usize,
     /// Where guest memory arrives on this node; none: nowhere.
     pub here: Option<Here>,
     /// The migration whose door is open.

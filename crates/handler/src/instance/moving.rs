@@ -29,11 +29,6 @@ use wire::{AcceleratorPolicy, Command, MigrateOptions, MigrationPhase, Migration
 use super::decide::{Situation, Told};
 use super::role::Role;
 
-/// Connections for memory beside the first. More carry more where processors are many.
-const MOST_CONNECTIONS: usize = 8;
-/// With fewer processors, more connections take from guests what they give to the move: then there is one. One is also what QEMU
-/// takes down most reliably when the road is cut.
-const MANY_PROCESSORS: usize = 4;
 /// Why a move was given up that somebody asked to give up without saying why.
 const ABORTED: &str = "Live migration has been aborted";
 
@@ -157,7 +152,7 @@ pub fn command(
                 None if situation.sending == Some(uid) && told.migrate.as_deref() != Some(uid) => {
                     let ready =
                         matches!(heard.phase, Phase::Running | Phase::Paused) && !state.abort_requested;
-                    let options = || Box::new(move_options(state, instance, situation.processors));
+                    let options = || Box::new(move_options(state, instance));
                     ready.then(|| Command::Migrate { options: options() })
                 }
                 Some(report) if !report.phase.is_final() && state.abort_requested && !told.cancel => {
@@ -194,21 +189,12 @@ fn accelerator(instance: &VirtualMachineInstance) -> Option<AcceleratorPolicy> {
     Some(if told.status == ConditionStatus::True { AcceleratorPolicy::Kvm } else { AcceleratorPolicy::Tcg })
 }
 
-fn move_options(
-    state: &MigrationState,
-    instance: &VirtualMachineInstance,
-    processors: usize,
-) -> MigrateOptions {
+fn move_options(state: &MigrationState, instance: &VirtualMachineInstance) -> MigrateOptions {
     MigrateOptions {
         uid: state.migration_uid.clone().unwrap_or_default(),
         sockets: source_instance(state, instance),
-        parallel_connections: parallel_connections(processors),
         settings: options(state),
     }
-}
-
-fn parallel_connections(processors: usize) -> Option<u16> {
-    u16::try_from(processors.min(MOST_CONNECTIONS)).ok().filter(|_| processors >= MANY_PROCESSORS)
 }
 
 /// How far the move is that leaves from here.
@@ -272,12 +258,21 @@ fn source_record(situation: &Situation<'_>, state: &MigrationState, now: Timesta
 fn why(situation: &Situation<'_>, state: &MigrationState, report: &MigrationReport) -> String {
     let said = report.reason.as_deref().unwrap_or("the hypervisor does not say why");
     let (here, there) = (situation.node, state.target_node.as_deref().unwrap_or_default());
+    let see = format!(
+        "see what runs there with `kubectl get pods -A -o wide --field-selector spec.nodeName={there}`, and move it again"
+    );
     let (happened, next) = match situation.obstacle {
         _ if situation.sending != Some(report.uid.as_str()) => (
             format!("the handler of node {here} ended while the guest moved through it"),
             "move it again".to_owned(),
         ),
-        None => return said.to_owned(),
+        None => (
+            format!(
+                "the hypervisor gave up, though the handler of node {there} could be reached: the launcher there ended, or the \
+                 hypervisors could not agree"
+            ),
+            see,
+        ),
         Some(Obstacle::Unreached(why)) => {
             (why.clone(), format!("move it again when the handler of node {there} can be reached"))
         }
@@ -286,10 +281,7 @@ fn why(situation: &Situation<'_>, state: &MigrationState, report: &MigrationRepo
                 "the connection to node {there} broke while the guest moved ({why}): the handler or the launcher there ended, \
                  or the road was cut"
             ),
-            format!(
-                "see what became of them with `kubectl get pods -A -o wide --field-selector spec.nodeName={there}`, and move \
-                 it again"
-            ),
+            see,
         ),
     };
     format!("{happened}. The guest goes on at node {here}: {next}. The hypervisor says: {said}")

@@ -70,7 +70,6 @@ impl Case {
             told: &self.told,
             attached: self.attached,
             accelerator: AcceleratorPolicy::Probe,
-            processors: 2,
             here: None,
             receiving: None,
             sending: None,
