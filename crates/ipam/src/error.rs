@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use addressing::decision::Refusal;
 use serde_json::{Value, json};
 
+use crate::standby::StandbyError;
 use crate::wire::WireError;
 use crate::{ConfigError, EnvironmentError, Owner};
 
@@ -87,6 +88,8 @@ pub enum Error {
     Refused(#[source] Box<Refusal<Owner>>),
     #[error("{summary}")]
     Exhausted { summary: String, holders: String },
+    #[error("the pod's interface cannot be made mute until its addresses are the guest's")]
+    Standby(#[from] StandbyError),
     #[error("others were faster {attempts} times in a row")]
     Contended { attempts: u32 },
     #[error("{address} of network {network} is {held}, not of {owner}")]
@@ -116,6 +119,7 @@ impl Error {
             | Self::NoPod { .. }
             | Self::Claim { .. }
             | Self::Contended { .. }
+            | Self::Standby(_)
             | Self::Refused(_) => codes::TRY_AGAIN,
         }
     }

@@ -148,8 +148,9 @@ impl Plugin {
             entry.remove()?;
         }
         let Given { choices, for_guest } = given?;
-        if for_guest && let Err(cause) = standby::mute(&self.call) {
-            self.log.tell(Level::Warning, format!("the pod may answer for its guest: {cause}"));
+        if for_guest {
+            // Heard beside its guest it would take the guest's connections: rather no pod than that. DEL frees what was given.
+            standby::mute(&self.call)?;
         }
         self.log.tell(
             Level::Debug,

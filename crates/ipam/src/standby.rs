@@ -12,8 +12,8 @@ use crate::Call;
 
 /// Why an interface may be heard.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum StandbyError {
-    #[error("no runtime for netlink: {0}")]
+pub enum StandbyError {
+    #[error("no runtime for netlink")]
     Runtime(#[from] std::io::Error),
     #[error(transparent)]
     Net(#[from] net::Error),
@@ -25,10 +25,10 @@ pub(crate) fn mute(call: &Call) -> Result<(), StandbyError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let muted = runtime.block_on(async {
         let handle = Handle::open(&Namespace::open(path)?)?;
-        handle.mute(call.interface.as_str()).await
+        match handle.mute(call.interface.as_str()).await {
+            Err(error) if error.is_not_found() => Ok(()),
+            done => done,
+        }
     });
-    match muted {
-        Err(error) if error.is_not_found() => Ok(()),
-        done => Ok(done?),
-    }
+    Ok(muted?)
 }

@@ -31,6 +31,10 @@ async fn the_interface_of_a_machines_pod_is_mute_until_its_addresses_are_the_gue
     namespaces.delete_all().unwrap();
     assert!(!plain.unwrap(), "a pod's own address is for all to hear");
     assert!(mute.unwrap(), "{answer:?}");
+    // One that cannot be made mute is not given the guest's addresses.
+    let (code, text) = world.add(&pod, &config).error();
+    assert_eq!(code, 11, "{text}");
+    assert!(text.contains("cannot be made mute"), "{text}");
 }
 
 #[tokio::test]
