@@ -48,6 +48,8 @@ pub struct Facts<'a> {
     /// Whether it may be given to the handlers.
     pub hand_over: Turn,
     pub deadlines: Deadlines,
+    /// Why the installation is not ready: a handler that does nothing may lack what it says there.
+    pub unready: Option<&'a str>,
 }
 
 /// The VM that is to move.
@@ -320,9 +322,7 @@ impl Step<'_> {
         }
         let limit = self.facts.deadlines.preparing;
         let node = self.record().and_then(|state| state.target_node.clone()).unwrap_or_default();
-        self.wait(limit, Outcome::GoesOn, || {
-            format!("the handler of node {node} did not get the target ready within {}", span(limit))
-        })
+        self.wait_for_handler(limit, &format!("the handler of node {node} did not get the target ready"))
     }
 
     fn begin(&self) -> Decision {
@@ -331,9 +331,7 @@ impl Step<'_> {
         }
         let limit = self.facts.deadlines.beginning;
         let node = self.source_node().unwrap_or_default();
-        self.wait(limit, Outcome::GoesOn, || {
-            format!("the handler of node {node} did not begin to send within {}", span(limit))
-        })
+        self.wait_for_handler(limit, &format!("the handler of node {node} did not begin to send"))
     }
 
     fn follow(&self) -> Decision {
@@ -476,6 +474,11 @@ impl Step<'_> {
     }
 
     /// Waits in this phase until its deadline is over, then gives up.
+    fn wait_for_handler(&self, limit: Duration, failed: &str) -> Decision {
+        let cause = || self.facts.unready.map(|cause| format!(": {cause}")).unwrap_or_default();
+        self.wait(limit, Outcome::GoesOn, || format!("{failed} within {}{}", span(limit), cause()))
+    }
+
     fn wait(&self, limit: Duration, outcome: Outcome, why: impl FnOnce() -> String) -> Decision {
         self.wait_since(self.facts.since, limit, outcome, why)
     }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use identity::{Member, MemberError};
-use tokio_rustls::rustls;
+use tokio_rustls::rustls::{self, AlertDescription};
 
 use crate::record::RecordError;
 
@@ -131,7 +131,7 @@ pub enum Broken {
     Idle,
     #[error("the other node ended the connection without saying that all was sent")]
     Truncated,
-    #[error("the other node ended the connection with the TLS alert {0}")]
+    #[error("the other node ended the connection with the TLS alert {0} ({name:?})", name = AlertDescription::from(*.0))]
     Alert(u8),
     #[error("the other node closed the connection instead of accepting it")]
     Refused,
@@ -153,5 +153,16 @@ impl Broken {
     /// Whether it came from the other node or the road to it, and not from here.
     pub fn is_far(&self) -> bool {
         !matches!(self, Self::Near(_) | Self::Record(_) | Self::Thread(_))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_alert_has_a_name() {
+        let expected = "the other node ended the connection with the TLS alert 45 (CertificateExpired)";
+        assert_eq!(Broken::Alert(45).to_string(), expected);
     }
 }

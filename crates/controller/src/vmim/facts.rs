@@ -126,6 +126,7 @@ impl Surroundings {
             start,
             hand_over: turn(&|queue| queue.hand_over(&uid)),
             deadlines: deadlines.unwrap_or_default(),
+            unready: self.rolling_out.as_ref().map(|wait| wait.message.as_str()),
         }
     }
 

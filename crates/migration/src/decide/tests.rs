@@ -40,6 +40,7 @@ fn facts(phase: Option<MigrationPhase>, record: Record<'_>) -> Facts<'_> {
         start: Turn::Go,
         hand_over: Turn::Go,
         deadlines: Deadlines::default(),
+        unready: None,
     }
 }
 
@@ -206,7 +207,7 @@ fn what_ends_a_move_is_said() {
     let bound = Instance::Bound { reason: "R".into(), message: "M".into() };
     let unschedulable = Target::Waiting { unschedulable: Some("0/3 nodes".into()) };
     let long_ago = at(NOW - 300);
-    let rows: [(Facts<'_>, &str); 10] = [
+    let rows: [(Facts<'_>, &str); 11] = [
         (Facts { instance: Instance::Gone, ..facts(Some(Pending), Record::None) }, texts::NO_INSTANCE),
         (
             Facts { instance: Instance::Ended, ..facts(Some(Running), Record::Ours(&sending)) },
@@ -224,6 +225,14 @@ fn what_ends_a_move_is_said() {
         (
             Facts { target: Target::Ended, ..facts(Some(PreparingTarget), Record::Ours(&handed_over)) },
             texts::TARGET_ENDED,
+        ),
+        (
+            Facts {
+                since: long_ago,
+                unready: Some("node b has no certificate"),
+                ..facts(Some(PreparingTarget), Record::Ours(&handed_over))
+            },
+            "the handler of node b did not get the target ready within 5 minutes: node b has no certificate",
         ),
         (Facts { target: Target::None, ..facts(Some(Scheduled), Record::None) }, texts::TARGET_GONE),
         (facts(Some(Running), Record::None), texts::RECORD_CLEARED),
@@ -326,6 +335,7 @@ prop_compose! {
             record: Record::None,
             abort_since: abort.map(|abort| at(NOW - abort)),
             deadlines: Deadlines::default(),
+            unready: None,
         };
         (facts, record.0, record.1)
     }
