@@ -107,6 +107,8 @@ struct Line {
     stream: Box<dyn Stream>,
     /// Who is there.
     server: String,
+    /// How it is addressed.
+    host: String,
     /// What comes before every path.
     prefix: String,
     token: Option<String>,
@@ -146,7 +148,7 @@ impl Wire {
             None => self.connect()?,
         };
         let path = format!("{}{path}", line.prefix);
-        let request = Request { method, host: &line.server, path: &path, token: line.token.as_deref(), body };
+        let request = Request { method, host: &line.host, path: &path, token: line.token.as_deref(), body };
         let answer = request.exchange(&mut *line.stream, Instant::now() + ANSWER);
         let answer = answer.map_err(|source| {
             let server = line.server.clone();
@@ -171,9 +173,16 @@ impl Wire {
 
 fn through_keeper(socket: &Path) -> Result<Line, WireError> {
     let server = socket.display().to_string();
-    let stream = UnixStream::connect(socket);
-    let stream = stream.map_err(|source| WireError::Connect { server, source })?;
-    Ok(Line { stream: Box::new(stream), server: "keeper".to_owned(), prefix: String::new(), token: None })
+    match UnixStream::connect(socket) {
+        Ok(stream) => Ok(Line {
+            stream: Box::new(stream),
+            server,
+            host: "keeper".to_owned(),
+            prefix: String::new(),
+            token: None,
+        }),
+        Err(source) => Err(WireError::Connect { server, source }),
+    }
 }
 
 fn straight(access: &Access) -> Result<Line, WireError> {
@@ -189,6 +198,7 @@ fn straight(access: &Access) -> Result<Line, WireError> {
     Ok(Line {
         stream: Box::new(stream),
         server: server.clone(),
+        host: server.clone(),
         prefix: prefix.clone(),
         token: token.clone(),
     })
