@@ -473,12 +473,13 @@ impl Step<'_> {
         decision
     }
 
-    /// Waits in this phase until its deadline is over, then gives up.
+    /// Waits for what a handler does, and says when that takes too long what the installation lacks.
     fn wait_for_handler(&self, limit: Duration, failed: &str) -> Decision {
         let cause = || self.facts.unready.map(|cause| format!(": {cause}")).unwrap_or_default();
         self.wait(limit, Outcome::GoesOn, || format!("{failed} within {}{}", span(limit), cause()))
     }
 
+    /// Waits in this phase until its deadline is over, then gives up.
     fn wait(&self, limit: Duration, outcome: Outcome, why: impl FnOnce() -> String) -> Decision {
         self.wait_since(self.facts.since, limit, outcome, why)
     }

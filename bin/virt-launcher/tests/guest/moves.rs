@@ -29,9 +29,10 @@ fn traveller() -> Box<VirtualMachineInstance> {
 }
 
 fn options(uid: &str) -> MigrateOptions {
-    let settings = MigrationOptions { max_downtime_ms: 300, ..MigrationOptions::default() };
+    let settings =
+        MigrationOptions { max_downtime_ms: 300, parallel_connections: 2, ..MigrationOptions::default() };
     let sockets = traveller().metadata.uid.unwrap();
-    MigrateOptions { uid: uid.to_owned(), sockets, parallel_connections: Some(2), settings }
+    MigrateOptions { uid: uid.to_owned(), sockets, settings }
 }
 
 /// So slow that it does not end by itself.
@@ -262,7 +263,7 @@ async fn the_hypervisor_counts_on_the_speed_that_was_measured_and_forgets_it_wit
     let mut options = slow("m1");
     options.settings.bandwidth_per_migration = Quantity("4Mi".to_owned());
     // With one connection the limit is what goes over it; beside others it is not kept to the byte.
-    options.parallel_connections = None;
+    options.settings.parallel_connections = 1;
     source.send(&Command::Migrate { options }).await;
     let under_way = |bytes: u64| {
         move |status: &Status| {

@@ -247,7 +247,14 @@ fn source_record(situation: &Situation<'_>, state: &MigrationState, now: Timesta
             new.abort_status = Some(AbortStatus::Succeeded);
             new.fail(ABORTED, now);
         }
-        MigrationPhase::Failed => new.fail(&why(situation, state, report), now),
+        MigrationPhase::Failed => {
+            let why = why(situation, state, report);
+            // Who asked for the end saw it from outside: what it looked like comes first, what it was after it.
+            match new.failure_reason.take_if(|_| !state.failed) {
+                Some(asked) => new.fail(&format!("{asked}: {why}"), now),
+                None => new.fail(&why, now),
+            }
+        }
     }
     let side = new.source_state.get_or_insert_with(SourceState::default);
     side.common.node.get_or_insert_with(|| situation.node.to_owned());

@@ -192,6 +192,21 @@ fn a_move_that_died_with_its_handler_is_reported_and_not_begun_again() {
 }
 
 #[test]
+fn what_ended_a_move_is_said_after_what_it_looked_like_from_outside() {
+    let asked = json!({ "abortRequested": true, "failureReason": "the target pod ended" });
+    let mut record = published();
+    record.as_object_mut().unwrap().extend(asked.as_object().unwrap().clone());
+    let side = source(Phase::Running, &record).reporting(MigrationPhase::Failed, Some("it was closed"));
+    let reason = side.recorded().failure_reason.unwrap();
+    assert!(reason.starts_with("the target pod ended: the handler of node a ended while"), "{reason}");
+    // Once.
+    record["failureReason"] = json!(reason);
+    record["failed"] = json!(true);
+    let side = source(Phase::Running, &record).reporting(MigrationPhase::Failed, Some("it was closed"));
+    assert_eq!(side.recorded().failure_reason.unwrap(), reason);
+}
+
+#[test]
 fn a_road_that_fails_is_named_with_what_to_do_and_what_the_hypervisor_says_comes_last() {
     let mut side =
         source(Phase::Running, &published()).reporting(MigrationPhase::Failed, Some("the socket was closed"));
