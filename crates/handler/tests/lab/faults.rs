@@ -1,21 +1,20 @@
 //! Whatever goes wrong at whatever moment of a move: the guest runs at one place, as it was, and can move again.
 //!
-//! `GODWIT_SEED` draws others. `GODWIT_FAULTS` says how many of the combinations of a fault and a moment are tried.
+//! `GODWIT_SEED` draws others. `GODWIT_FAULTS` says how many of the combinations of a fault and a moment are tried, `GODWIT_FAULT` which
+//! ones, by a part of their names.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::io::{BufRead as _, BufReader};
-use std::path::Path;
 use std::process::Stdio;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use crate::installation::{Installation, NODES, network_to_move_on};
+use crate::lacks::{NO_REQUESTS, SQUATTER};
 use crate::moves::{Listener, request};
+use crate::watch::{Guest, Watch};
 use crate::{asked, seed};
 
 /// Guests and their moves have a network each, so that one can be cut without the other.
@@ -34,6 +33,8 @@ const FEW: usize = 6;
 const FEW_AT_SWITCH_OVER: usize = 3;
 /// From a fault to the end of its move. The longest wait is the tunnel's for a peer that does not answer.
 const SETTLED: Duration = Duration::from_mins(4);
+/// Of the certificate that expires: long enough for a handler to come up with it, and for a move to begin.
+const LIFE: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
@@ -43,6 +44,10 @@ enum Fault {
     TargetQemu,
     Controllers,
     Network,
+    /// A handler's pod goes, and there is no address for the one that comes in its place. An address that is given back rests.
+    FullPool,
+    /// That of the source's handler, and no other is to be had.
+    Certificate,
     /// The handlers of both sides are told to stop, as by a roll-out: no fault at all, for they wait.
     HandlersStop,
 }
@@ -58,13 +63,15 @@ enum Moment {
     SwitchOver,
 }
 
-const FAULTS: [Fault; 7] = [
+const FAULTS: [Fault; 9] = [
     Fault::SourceHandler,
     Fault::TargetHandler,
     Fault::TargetLauncher,
     Fault::TargetQemu,
     Fault::Controllers,
     Fault::Network,
+    Fault::FullPool,
+    Fault::Certificate,
     Fault::HandlersStop,
 ];
 const MOMENTS: [Moment; 6] = [
@@ -124,6 +131,10 @@ fn whatever_fails_during_a_move_the_guest_runs_at_one_place_and_can_move_again()
     println!("GODWIT_SEED={seed} GODWIT_FAULTS={count}");
     let mut random = fastrand::Rng::with_seed(seed);
     let mut all = Combination::all();
+    if let Ok(part) = std::env::var("GODWIT_FAULT") {
+        all.retain(|combination| combination.to_string().contains(&part));
+    }
+    assert!(!all.is_empty(), "GODWIT_FAULT names none");
     random.shuffle(&mut all);
     let (late, early): (Vec<_>, Vec<_>) =
         all.into_iter().partition(|combination| combination.moment == Moment::SwitchOver);
@@ -131,7 +142,9 @@ fn whatever_fails_during_a_move_the_guest_runs_at_one_place_and_can_move_again()
     let order = first.iter().chain(&early).chain(rest).take(count);
 
     let lab = Installation::with_traveller_in(LAB);
-    lab.apply(&network_to_move_on("moving", "eth2", &json!({})));
+    // An address for each handler, and one that is free until a pool is to be full.
+    let few = json!({ "range_start": "198.51.100.11", "range_end": "198.51.100.14", "rest_seconds": 10 });
+    lab.apply(&network_to_move_on("moving", "eth2", &few));
     assert!(lab.set_roles(ROLE).status.success());
     lab.ready_on("kubevirt/moving");
     lab.configure(&json!({ "bandwidthPerMigration": BANDWIDTH }));
@@ -146,8 +159,10 @@ fn whatever_fails_during_a_move_the_guest_runs_at_one_place_and_can_move_again()
     for (round, combination) in order.enumerate() {
         let begun = Instant::now();
         let name = format!("round-{round}");
+        lab.begin_anew();
         let patient = count > FEW;
         let migration = lab.move_with(&name, *combination, patient, &mut random);
+        lab.mend(combination.fault);
         let state = &migration["status"]["migrationState"];
         println!(
             "{combination}: {} {} after {:.1?}",
@@ -164,7 +179,7 @@ fn whatever_fails_during_a_move_the_guest_runs_at_one_place_and_can_move_again()
             assert!(state["failureReason"].is_string(), "{migration:#}");
             assert_eq!(lab.node_of("traveller"), state["sourceNode"].as_str().unwrap(), "{migration:#}");
             let again = format!("{name}-again");
-            lab.apply(&request(&again));
+            lab.ask_to_move(&again);
             let migration = lab.settled(&again);
             assert_eq!(migration["status"]["phase"], "Succeeded", "{migration:#}\n{}", lab.describe());
             guest.is_well(&lab, &watch);
@@ -174,6 +189,19 @@ fn whatever_fails_during_a_move_the_guest_runs_at_one_place_and_can_move_again()
 }
 
 impl Installation {
+    /// Puts new pods in the place of those whose containers have died often: the kubelet would wait ever longer before it starts them.
+    fn begin_anew(&self) {
+        let pods: Value =
+            serde_json::from_str(&self.in_installation(&["get", "pods", "-o", "json"])).unwrap();
+        for pod in pods["items"].as_array().unwrap() {
+            if pod["status"]["containerStatuses"][0]["restartCount"].as_u64() > Some(1) {
+                let name = pod["metadata"]["name"].as_str().unwrap();
+                self.in_installation(&["delete", "pod", name, "--timeout=60s"]);
+                self.ready_on("kubevirt/moving");
+            }
+        }
+    }
+
     /// Moves the guest, does the fault at its moment, and waits for the end of both.
     fn move_with(
         &self,
@@ -183,7 +211,17 @@ impl Installation {
         random: &mut fastrand::Rng,
     ) -> Value {
         let source = self.node_of("traveller");
-        self.apply(&request(name));
+        let mut expiry = Instant::now();
+        match combination.fault {
+            // That it is full is felt by the next pod that needs an address.
+            Fault::FullPool => {
+                self.apply(SQUATTER);
+                self.in_installation(&["wait", "--for=condition=Ready", "pod/squatter", "--timeout=60s"]);
+            }
+            Fault::Certificate => expiry = self.last_certificate(&source),
+            _ => {}
+        }
+        self.ask_to_move(name);
         self.until_moment(name, combination.moment);
         thread::sleep(combination.delay(random));
         match combination.fault {
@@ -204,10 +242,20 @@ impl Installation {
                     if combination.fault == Fault::TargetQemu { "qemu-system" } else { "virt-launcher" };
                 self.end(&target, "default", &job, process, "KILL");
             }
-            Fault::Controllers => {
-                for node in NODES {
-                    self.end(node, "kubevirt", "kubevirt.io=virt-controller", "godwit", "KILL");
-                }
+            Fault::Controllers => self.signal_controllers("KILL"),
+            Fault::FullPool => {
+                let Some(target) = self.target_of(name) else { return self.settled(name) };
+                let node = if random.bool() { &source } else { &target };
+                let handler = self.handler(node).name;
+                self.end_handler(node, "KILL");
+                self.in_installation(&["delete", "pod", &handler, "--grace-period=0", "--force"]);
+            }
+            Fault::Certificate => {
+                // Until then nothing goes on, neither the phases nor the guest's memory.
+                self.signal_all("STOP");
+                thread::sleep(expiry.saturating_duration_since(Instant::now()));
+                println!("expired while it is {}", self.migration(name)["status"]["phase"]);
+                self.signal_all("CONT");
             }
             Fault::Network => {
                 self.shell(&source, "ip link set eth2 down");
@@ -218,6 +266,55 @@ impl Installation {
             }
         }
         self.settled(name)
+    }
+
+    /// Asks until it is let in: what has just come back may not be known to be back.
+    fn ask_to_move(&self, name: &str) {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), request(name)).unwrap();
+        let ask = ["create", "-f", file.path().to_str().unwrap()];
+        self.until_it_is("a move is let in", SETTLED, || self.kubectl(&ask).status.success());
+    }
+
+    /// Takes away what a fault left behind that would not go by itself.
+    fn mend(&self, fault: Fault) {
+        match fault {
+            Fault::FullPool => {
+                self.in_installation(&["delete", "pod", "squatter", "--timeout=60s"]);
+            }
+            Fault::Certificate => {
+                self.kubectl_ok(&["delete", "validatingwebhookconfiguration", "no-requests"]);
+                self.certificates_live(None);
+            }
+            _ => return,
+        }
+        self.ready_on("kubevirt/moving");
+    }
+
+    /// Gives the handler of a node a certificate that will not be followed by another, and says when it expires.
+    fn last_certificate(&self, node: &str) -> Instant {
+        self.certificates_live(Some(LIFE));
+        let before = self.certificates_of(node);
+        // The next one asks for a certificate.
+        self.end_handler(node, "KILL");
+        self.until_it_is("it has a new one", SETTLED, || self.certificates_of(node) > before);
+        let expiry = Instant::now() + LIFE;
+        self.apply(NO_REQUESTS);
+        self.ready_on("kubevirt/moving");
+        expiry
+    }
+
+    fn signal_all(&self, signal: &str) {
+        self.signal_controllers(signal);
+        for node in NODES {
+            self.end_handler(node, signal);
+        }
+    }
+
+    fn signal_controllers(&self, signal: &str) {
+        for node in NODES {
+            self.end(node, "kubevirt", "kubevirt.io=virt-controller", "godwit", signal);
+        }
     }
 
     /// Waits until the move has come so far, or is over.
@@ -280,127 +377,4 @@ done; done 2>/dev/null; true"#
             matches!(migration["status"]["phase"].as_str(), Some("Succeeded" | "Failed")).then_some(migration)
         })
     }
-}
-
-/// The guest, as it was when it was last seen.
-#[derive(Default)]
-pub struct Guest {
-    uptime: Duration,
-}
-
-impl Guest {
-    /// It runs at one place, where the instance says, with its memory, and was never started again.
-    pub fn is_well(&mut self, lab: &Installation, watch: &Watch) {
-        lab.until_it_is("one launcher is left, and its node is the instance's", SETTLED, || {
-            let node = lab.node_of("traveller");
-            matches!(&lab.launchers()[..], [(_, on)] if *on == node)
-        });
-        lab.until_it_is("one QEMU is left, and its guest runs", SETTLED, || watch.runs());
-        watch.never_twice();
-        assert_eq!(lab.phase("traveller"), "Running");
-        let checked = lab.ask(&json!({ "check": {} }));
-        assert_eq!(checked["ok"], json!(true), "{checked}");
-        let report = lab.ask(&json!({ "report": {} }));
-        let uptime = Duration::from_millis(report["report"]["uptime_ms"].as_u64().unwrap());
-        assert!(uptime > self.uptime, "it was started again: {uptime:?} after {:?}", self.uptime);
-        self.uptime = uptime;
-    }
-}
-
-/// Looks all the while which QEMU of the lab has its guest run, by the time that its virtual processors take.
-pub struct Watch {
-    seen: Arc<Mutex<Seen>>,
-    end: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-#[derive(Default)]
-struct Seen {
-    /// Of each process: ticks of its virtual processors.
-    running: HashMap<u32, u64>,
-    /// The one that ran last.
-    last: Option<u32>,
-    /// Those whose guest had gone on in another.
-    left: Vec<u32>,
-    twice: Option<String>,
-}
-
-/// Of the kernel's clock, a hundred a second. To be made, or to load a guest's state, takes a virtual processor less.
-const RUNS: u64 = 20;
-
-impl Watch {
-    pub fn start(lab: &Installation) -> Self {
-        let directory = lab.directory();
-        let (seen, end) = (Arc::<Mutex<Seen>>::default(), Arc::<AtomicBool>::default());
-        let (see, until) = (Arc::clone(&seen), Arc::clone(&end));
-        let thread = thread::spawn(move || {
-            while !until.load(Ordering::Relaxed) {
-                see.lock().unwrap().look(&directory);
-                thread::sleep(Duration::from_millis(100));
-            }
-        });
-        Self { seen, end, thread: Some(thread) }
-    }
-
-    /// Whether the only one that is left has its guest run.
-    fn runs(&self) -> bool {
-        let seen = self.seen.lock().unwrap();
-        seen.running.len() == 1 && seen.last.is_some_and(|last| seen.running.contains_key(&last))
-    }
-
-    fn never_twice(&self) {
-        let twice = self.seen.lock().unwrap().twice.clone();
-        assert_eq!(twice, None);
-    }
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        self.end.store(true, Ordering::Relaxed);
-        self.thread.take().map(JoinHandle::join);
-    }
-}
-
-impl Seen {
-    fn look(&mut self, lab: &Path) {
-        let now = machines(lab);
-        self.running.retain(|process, _| now.contains_key(process));
-        for (process, ticks) in now {
-            let before = *self.running.entry(process).or_insert(ticks);
-            if ticks < before + RUNS {
-                continue;
-            }
-            self.running.insert(process, ticks);
-            if self.left.contains(&process) {
-                let text = format!("process {process} ran again after {:?} had run", self.last);
-                self.twice.get_or_insert(text);
-            }
-            if self.last != Some(process) {
-                self.left.extend(self.last.replace(process));
-            }
-        }
-    }
-}
-
-/// Every QEMU of this lab, with what its virtual processors have taken.
-fn machines(lab: &Path) -> HashMap<u32, u64> {
-    let all = std::fs::read_dir("/proc").unwrap().flatten();
-    let all = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let of_lab = |process: &u32| {
-        let read =
-            |name: &str| std::fs::read_to_string(format!("/proc/{process}/{name}")).unwrap_or_default();
-        read("comm").starts_with("qemu-system") && read("mountinfo").contains(lab.to_str().unwrap())
-    };
-    all.filter(of_lab).map(|process| (process, ticks(process).unwrap_or_default())).collect()
-}
-
-fn ticks(process: u32) -> Option<u64> {
-    let threads = std::fs::read_dir(format!("/proc/{process}/task")).ok()?.flatten();
-    let of = |thread: std::fs::DirEntry| {
-        let stat = std::fs::read_to_string(thread.path().join("stat")).ok()?;
-        let (name, rest) = stat.rsplit_once(") ")?;
-        let mut times = rest.split(' ').skip(11).map_while(|field| field.parse::<u64>().ok());
-        name.contains("(CPU ").then(|| times.next().unwrap_or(0) + times.next().unwrap_or(0))
-    };
-    Some(threads.filter_map(of).sum())
 }

@@ -5,20 +5,18 @@ use std::net::IpAddr;
 use std::ops::Deref;
 use std::path::Path;
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use testkit::TestLab;
 
+use crate::turn::Turn;
+
 pub const NODES: [&str; 3] = ["node-1", "node-2", "node-3"];
 
 /// How often it is looked whether something has come to pass. Every look starts a program or two.
 const LOOK: Duration = Duration::from_millis(200);
-
-/// Guests are emulated: labs of two tests at a time would take each other's time, and tests measure it.
-static TURN: Mutex<()> = Mutex::new(());
 
 /// The definition of a network to move on, on this NIC of every node; what is said of its addresses besides their range.
 pub fn network_to_move_on(name: &str, nic: &str, addresses: &Value) -> String {
@@ -37,7 +35,7 @@ pub fn network_to_move_on(name: &str, nic: &str, addresses: &Value) -> String {
 pub struct Installation {
     // In this order they go: the lab, the next test's turn.
     lab: TestLab,
-    _turn: MutexGuard<'static, ()>,
+    _turn: Turn,
 }
 
 /// The pod of an instance.
@@ -58,8 +56,15 @@ impl Deref for Installation {
 impl Installation {
     /// In a lab of this `lab.yaml`.
     pub fn new(config: &str) -> Self {
-        // A test that failed before this one is no reason not to run.
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        Self::on(Turn::beside_another(), config)
+    }
+
+    /// The same, and no other lab beside it.
+    pub fn alone(config: &str) -> Self {
+        Self::on(Turn::alone(), config)
+    }
+
+    fn on(turn: Turn, config: &str) -> Self {
         let programs = testkit::program("virt-launcher", "GODWIT_LAUNCHER_BIN");
         testkit::program("godwit-cni", "GODWIT_CNI_BIN");
         let lab = TestLab::up(config);

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::faults::{Guest, LAB, ROLE, Watch};
+use crate::faults::{LAB, ROLE};
 use crate::installation::{Installation, network_to_move_on};
 use crate::moves::{Listener, request};
+use crate::watch::{Guest, Watch};
 
 /// An address for each of three handlers, and none besides. One that is given back can be given again at once.
 fn network() -> String {
@@ -16,7 +17,7 @@ fn network() -> String {
 }
 
 /// Somebody else who has an address there.
-const SQUATTER: &str = "
+pub const SQUATTER: &str = "
 apiVersion: v1
 kind: Pod
 metadata: { name: squatter, namespace: kubevirt, annotations: { k8s.v1.cni.cncf.io/networks: moving } }
@@ -25,7 +26,7 @@ spec:
   containers: [{ name: squatter, image: host, command: [sleep, infinity] }]
 ";
 /// Nobody listens there, so no request for a certificate is let in.
-const NO_REQUESTS: &str = "
+pub const NO_REQUESTS: &str = "
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingWebhookConfiguration
 metadata: { name: no-requests }
@@ -150,7 +151,7 @@ impl Installation {
     }
 
     /// How long certificates of handlers that are asked for from now on are valid.
-    fn certificates_live(&self, life: Option<Duration>) {
+    pub fn certificates_live(&self, life: Option<Duration>) {
         let duration = life.map(|life| format!("{}s", life.as_secs()));
         let patch = json!({ "spec": { "certificateRotateStrategy": { "selfSigned": { "server": { "duration": duration } } } } });
         self.in_installation(&["patch", "kv", "kubevirt", "--type=merge", "-p", &patch.to_string()]);
@@ -158,7 +159,7 @@ impl Installation {
     }
 
     /// How many certificates the handler of a node was given.
-    fn certificates_of(&self, node: &str) -> usize {
+    pub fn certificates_of(&self, node: &str) -> usize {
         let all: Value = serde_json::from_str(&self.kubectl_ok(&["get", "csr", "-o", "json"])).unwrap();
         let begins = format!("virt-handler-{node}-");
         let of_node = |request: &&Value| {

@@ -5,9 +5,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on stops")]
 
+mod alone;
 mod claims;
-mod console;
-mod crowd;
 mod deaths;
 mod drain;
 mod faults;
@@ -16,11 +15,11 @@ mod guest;
 mod installation;
 mod intruders;
 mod lacks;
-mod life;
 mod moves;
 mod road;
 mod setting;
-mod vnics;
+mod turn;
+mod watch;
 
 use std::time::Duration;
 

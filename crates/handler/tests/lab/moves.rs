@@ -26,6 +26,8 @@ spec:
 const ADDRESS: &str = "192.0.2.50";
 const MAC: &str = "02:00:00:00:02:50";
 const FILLED_MIB: u64 = 64;
+/// Connections for memory besides the first.
+const SEVERAL: u64 = 4;
 const GENERATIONS: &str = "jsonpath={.metadata.generation} {.status.observedGeneration}";
 /// From the request to its end, on a machine that emulates guests.
 const PATIENCE: Duration = Duration::from_mins(2);
@@ -186,9 +188,14 @@ fn a_guest_moves_and_comes_back_with_its_memory_its_address_and_its_connections(
         if name == "back" {
             // Of three nodes, the one that it came from.
             lab.kubectl_ok(&["cordon", &other(&lab, &[&first, &home])]);
+            lab.configure(&json!({ "parallelConnections": SEVERAL, "bandwidthPerMigration": "32Mi" }));
         }
         let begun = Instant::now();
         lab.apply(&request(name));
+        if name == "back" {
+            let open = || lab.number(&home, r#"godwit_tunnel_connections{channel="memory"}"#);
+            lab.until_it_is("memory takes several connections", PATIENCE, || open() > SEVERAL);
+        }
         let migration = lab.ended(name);
         assert_eq!(migration["status"]["phase"], "Succeeded", "{migration:#}\n{}", lab.describe());
         let took = begun.elapsed();

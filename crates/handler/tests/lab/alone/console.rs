@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{
+use crate::{
     PATIENCE,
     installation::{Installation, other_node},
 };
@@ -93,7 +93,7 @@ impl Installation {
 
 #[test]
 fn a_person_sits_at_the_console_of_a_guest() {
-    let lab = Installation::new("");
+    let lab = Installation::alone("");
     let mut console = lab.console("vm");
     assert_eq!(console.code(), Some(3), "{}", console.shown());
     console.until_shown("there is no VM vm in namespace default");

@@ -44,7 +44,7 @@ spec:
 
 #[test]
 fn machines_have_their_addresses_as_long_as_they_live_and_no_longer() {
-    let lab = Installation::new(LAB);
+    let lab = Installation::alone(LAB);
     lab.apply(ASKERS);
     lab.kubectl_ok(&["rollout", "status", "ds/asker", "--timeout=60s"]);
     let before = lab.footprint();

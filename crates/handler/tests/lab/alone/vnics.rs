@@ -80,7 +80,7 @@ fn own_interface(lab: &Installation, uid: &str) -> String {
 
 #[test]
 fn guests_are_reached_by_both_versions_of_ip_bridged_or_behind_their_pod() {
-    let lab = Installation::new(BOTH);
+    let lab = Installation::alone(BOTH);
     let before = lab.leases();
     lab.apply(PROBE);
     lab.kubectl_ok(&["wait", "--for=condition=Ready", "pod/probe", "--timeout=60s"]);

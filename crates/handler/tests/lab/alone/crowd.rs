@@ -14,7 +14,7 @@ const ALL: Duration = Duration::from_mins(4);
 
 #[test]
 fn twenty_machines_have_twenty_addresses_and_leave_nothing() {
-    let lab = Installation::new("");
+    let lab = Installation::alone("");
     let before = lab.footprint();
     let one = |number| {
         let networks = "[{ name: default, pod: {} }]";
