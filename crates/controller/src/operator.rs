@@ -23,7 +23,6 @@ use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Patch, PatchParams};
-use kube::core::PartialObjectMeta;
 use kube::runtime::controller::{Action, Config};
 use kube::runtime::reflector::{self, Lookup, Store};
 use kube::runtime::{Controller, WatchStreamExt as _, watcher};
@@ -31,6 +30,7 @@ use kube::{Api, Client, ResourceExt};
 
 use crate::error::{Error, describe, named};
 use crate::report::Note;
+use crate::vmi::does_not_answer;
 use crate::{Context, edit, installation};
 use decide::{Decision, Seen};
 
@@ -41,7 +41,7 @@ const TOGETHER: Duration = Duration::from_millis(200);
 struct Operator {
     context: Arc<Context>,
     pods: Store<Pod>,
-    nodes: Store<PartialObjectMeta<Node>>,
+    nodes: Store<Node>,
 }
 
 /// Reconciles the installation until dropped.
@@ -51,7 +51,7 @@ pub(crate) async fn run(context: Arc<Context>) {
     let handlers = watcher::Config::default().labels(&format!("{}={}", labels::APP, labels::APP_HANDLER));
     let (pods, following_pods) =
         follow(Api::<Pod>::namespaced(client.clone(), &namespace), handlers, touch.clone());
-    let nodes = Api::<PartialObjectMeta<Node>>::all(client.clone());
+    let nodes = Api::<Node>::all(client.clone());
     let (nodes, following_nodes) = follow(nodes, watcher::Config::default(), touch);
     let operator = Arc::new(Operator { context, pods, nodes });
     let installations: Api<KubeVirt> = Api::namespaced(client.clone(), &namespace);
@@ -159,10 +159,14 @@ impl Operator {
         let owned = |pod: &Arc<Pod>| {
             pod.owner_references().iter().any(|reference| Some(&reference.uid) == owner.as_ref())
         };
-        let pods = self.pods.state().into_iter().filter(owned).collect();
-        let reports: BTreeMap<String, RoadReport> =
-            self.nodes.state().iter().filter_map(|node| report(node)).collect();
-        Ok(Seen { definition_exists, handlers, pods, reports })
+        let nodes = self.nodes.state();
+        let silent = |pod: &Arc<Pod>| {
+            let name = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+            nodes.iter().any(|node| node.metadata.name.as_deref() == name && does_not_answer(node))
+        };
+        let (lost, pods) = self.pods.state().into_iter().filter(owned).partition(silent);
+        let reports: BTreeMap<String, RoadReport> = nodes.iter().filter_map(|node| report(node)).collect();
+        Ok(Seen { definition_exists, handlers, pods, lost, reports })
     }
 
     async fn apply(
@@ -204,7 +208,7 @@ impl Operator {
     }
 }
 
-fn report(node: &PartialObjectMeta<Node>) -> Option<(String, RoadReport)> {
+fn report(node: &Node) -> Option<(String, RoadReport)> {
     let text = node.annotations().get(annotations::MIGRATION_NETWORK_REPORT)?;
     Some((node.name_any(), RoadReport::parse(text)?))
 }

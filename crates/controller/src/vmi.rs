@@ -235,9 +235,13 @@ async fn volume_claims(
 /// Whether nobody on the node can say any more how a guest ended: Kubernetes has not heard of the node, or we have not heard of
 /// its handler.
 fn is_lost(node: &Node, now: Timestamp) -> bool {
-    let mut conditions = node.status.iter().filter_map(|status| status.conditions.as_ref()).flatten();
-    let unready = conditions.any(|condition| condition.type_ == "Ready" && condition.status != "True");
     let heartbeat =
         node.annotations().get(annotations::HEARTBEAT).and_then(|text| text.parse::<Timestamp>().ok());
-    unready || heartbeat.is_some_and(|last| now.duration_since(last) > HEARTBEAT_GRACE)
+    does_not_answer(node) || heartbeat.is_some_and(|last| now.duration_since(last) > HEARTBEAT_GRACE)
+}
+
+/// Whether Kubernetes has not heard of the node.
+pub(crate) fn does_not_answer(node: &Node) -> bool {
+    let mut conditions = node.status.iter().filter_map(|status| status.conditions.as_ref()).flatten();
+    conditions.any(|condition| condition.type_ == "Ready" && condition.status != "True")
 }

@@ -4,6 +4,7 @@
 //! it was is never refused.
 
 use api::kubevirt::{KubeVirt, NetworkPurpose};
+use api::multus::full_name;
 use kube::Client;
 use serde_json::Value;
 
@@ -42,14 +43,15 @@ pub(crate) async fn review(client: &Client, request: &Value, namespace: &str) ->
     Some(Answer::Refuse(vec![cause]))
 }
 
-/// The two spellings of the migration network must agree.
+/// The two fields of the migration network must agree; `fast` and `kubevirt/fast` do, in the installation `kubevirt/…`.
 pub fn contradiction(installation: &KubeVirt) -> Option<Cause> {
     let configuration = installation.spec.configuration.as_ref()?;
     let flat = configuration.migrations.as_ref()?.network.as_deref().filter(|network| !network.is_empty())?;
     let roles = configuration.network.as_ref().map(|network| network.roles.as_slice()).unwrap_or_default();
     let role = roles.iter().position(|role| role.role == NetworkPurpose::Migration)?;
     let named = roles[role].network_attachment_definition.as_str();
-    (named != flat).then(|| Cause {
+    let namespace = installation.metadata.namespace.as_deref().unwrap_or_default();
+    (full_name(named, namespace) != full_name(flat, namespace)).then(|| Cause {
         reason: INVALID,
         field: format!("spec.configuration.network.roles[{role}].networkAttachmentDefinition"),
         message: format!(
@@ -65,7 +67,7 @@ fn changed_network<'a>(old: Option<&KubeVirt>, new: &'a KubeVirt) -> Option<&'a 
 }
 
 fn missing(installation: &KubeVirt, network: &str, namespace: &str) -> Cause {
-    let full = api::multus::full_name(network, namespace);
+    let full = full_name(network, namespace);
     Cause {
         reason: NOT_FOUND,
         field: field(installation).to_owned(),
@@ -88,7 +90,9 @@ mod tests {
             .collect();
         let migrations = flat.map_or_else(|| json!({}), |network| json!({ "network": network }));
         let spec = json!({ "configuration": { "migrations": migrations, "network": { "roles": roles } } });
-        KubeVirt::new("kubevirt", serde_json::from_value(spec).unwrap())
+        let mut installation = KubeVirt::new("kubevirt", serde_json::from_value(spec).unwrap());
+        installation.metadata.namespace = Some("kubevirt".into());
+        installation
     }
 
     #[test]
@@ -98,10 +102,13 @@ mod tests {
             (Some("a"), None),
             (None, Some("a")),
             (Some("a"), Some("a")),
+            (Some("a"), Some("kubevirt/a")),
+            (Some("kubevirt/a"), Some("a")),
             (Some(""), Some("a")),
         ] {
             assert_eq!(contradiction(&installation(flat, role)), None, "{flat:?} {role:?}");
         }
+        assert!(contradiction(&installation(Some("a"), Some("other/a"))).is_some());
         let cause = contradiction(&installation(Some("a"), Some("b"))).unwrap();
         assert_eq!(cause.field, "spec.configuration.network.roles[0].networkAttachmentDefinition");
         assert!(cause.message.contains("migrations.network"), "{}", cause.message);

@@ -1,10 +1,13 @@
 //! What is to become of virt-handler, and what the installation's status says: a function of what is there.
 //!
 //! ```text
-//!  template changed ──► canary: one pod at a time ──one updated pod is ready──► ten in a hundred ──all are──► one at a time again
-//!                            │                                                        │
+//!  template changed ──► canary: one pod at a time ──one updated pod is ready──► ten in a hundred ──all are──► they reach each other:
+//!                            │                                                        │                      done, and one at a time again
 //!                            └────────── an updated pod does not become ready ────────┴──► Degraded; nothing more is replaced
 //! ```
+//!
+//! That handlers reach each other is asked once a roll-out: a node that is cut off later is named, and the others go on. A node that
+//! does not answer keeps nobody waiting: nothing moves from it or to it, and its handler is looked at when it is back.
 //!
 //! Nothing is remembered: how far a roll-out is shows in the pods, each of which carries the hash of the template that it was made
 //! from. The DaemonSet controller never takes away more than the pace allows, so a canary that fails stops the roll-out by itself.
@@ -51,8 +54,10 @@ pub struct Seen {
     /// Whether the migration network's definition exists; true if none is asked for.
     pub definition_exists: bool,
     pub handlers: Option<DaemonSet>,
-    /// The pods of the DaemonSet.
+    /// The pods of the DaemonSet on nodes that answer.
     pub pods: Vec<Arc<Pod>>,
+    /// Those on other nodes.
+    pub lost: Vec<Arc<Pod>>,
     /// What nodes' handlers report, by node.
     pub reports: BTreeMap<String, RoadReport>,
 }
@@ -70,11 +75,8 @@ pub struct Decision {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Progress {
     Complete,
-    /// So many of so many pods are updated and ready.
-    Under {
-        ready: usize,
-        of: usize,
-    },
+    /// And how far it is.
+    Under(String),
     /// And why it cannot go on.
     Stuck(String),
 }
@@ -87,18 +89,6 @@ pub fn decide(installation: &KubeVirt, seen: &Seen, now: Timestamp) -> Result<De
     let missing = wanted.as_deref().filter(|_| !seen.definition_exists);
     // Without its definition the network cannot be attached. Handlers are needed all the same; those that are there stay.
     let Rendered { mut set, id } = render(installation, given.filter(|_| missing.is_none()))?;
-    let progress = match missing {
-        Some(network) => Progress::Stuck(format!(
-            "{}: the NetworkAttachmentDefinition {network} does not exist; make it, or name another",
-            field(installation)
-        )),
-        None => progress(seen, &id, now),
-    };
-    let ready = seen.pods.iter().filter(|pod| is_updated(pod, &id) && is_ready(pod)).count();
-    pace(&mut set, pace_of(&progress, ready));
-    let mut status = installation.status.clone().unwrap_or_default();
-    describe(&mut status, &progress, &id, seen, now);
-    status.observed_generation = installation.metadata.generation;
     let judgement = match missing {
         Some(network) => Judgement {
             status: ConditionStatus::False,
@@ -107,6 +97,24 @@ pub fn decide(installation: &KubeVirt, seen: &Seen, now: Timestamp) -> Result<De
         },
         None => judge(wanted.as_deref(), seen, &id, now),
     };
+    let done = installation.status.as_ref().and_then(|status| status.observed_deployment_id.as_ref());
+    let progress = match missing {
+        Some(network) => Progress::Stuck(format!(
+            "{}: the NetworkAttachmentDefinition {network} does not exist; make it, or name another",
+            field(installation)
+        )),
+        None => match progress(seen, &id, now) {
+            Progress::Complete if done != Some(&id) && judgement.status != ConditionStatus::True => {
+                Progress::Under(format!("all virt-handler are ready. {}", judgement.message))
+            }
+            progress => progress,
+        },
+    };
+    let ready = seen.pods.iter().filter(|pod| is_updated(pod, &id) && is_ready(pod)).count();
+    pace(&mut set, pace_of(&progress, ready));
+    let mut status = installation.status.clone().unwrap_or_default();
+    describe(&mut status, &progress, &id, seen, now);
+    status.observed_generation = installation.metadata.generation;
     observe(
         &mut status,
         conditions::MIGRATION_NETWORK_READY,
@@ -142,7 +150,7 @@ pub fn field(installation: &KubeVirt) -> &'static str {
 
 fn pace_of(progress: &Progress, ready: usize) -> IntOrString {
     match progress {
-        Progress::Under { .. } if ready > 0 => IntOrString::String("10%".to_owned()),
+        Progress::Under(_) if ready > 0 => IntOrString::String("10%".to_owned()),
         _ => CANARY,
     }
 }
@@ -157,16 +165,20 @@ fn progress(seen: &Seen, id: &str, now: Timestamp) -> Progress {
     let others = seen.pods.iter().any(|pod| !is_updated(pod, id));
     match of {
         Some(of) if ready >= of && !others => Progress::Complete,
-        of => Progress::Under { ready, of: of.unwrap_or(seen.pods.len()) },
+        of => {
+            let of = of.unwrap_or(seen.pods.len());
+            Progress::Under(format!("{ready} of {of} virt-handler are updated and ready."))
+        }
     }
 }
 
-/// How many pods there should be; none while the DaemonSet controller has not looked at the DaemonSet as it is.
+/// How many pods there should be on nodes that answer; none while the DaemonSet controller has not looked at the DaemonSet as it is.
 fn desired(seen: &Seen) -> Option<usize> {
     let set = seen.handlers.as_ref()?;
     let status =
         set.status.as_ref().filter(|status| status.observed_generation == set.metadata.generation)?;
-    usize::try_from(status.desired_number_scheduled).ok()
+    let of_all = usize::try_from(status.desired_number_scheduled).ok()?;
+    Some(of_all.saturating_sub(seen.lost.len()))
 }
 
 fn is_updated(pod: &Pod, id: &str) -> bool {
@@ -234,12 +246,11 @@ fn describe(status: &mut KubeVirtStatus, progress: &Progress, id: &str, seen: &S
             status.observed_deployment_id = Some(id.to_owned());
             (reasons::ALL_COMPONENTS_READY, "All components are ready.".to_owned(), [True, False, False])
         }
-        Progress::Under { ready, of } if installed => {
-            let message = format!("Updating virt-handler: {ready} of {of} are updated and ready.");
-            (reasons::UPDATE_IN_PROGRESS, message, [True, True, True])
+        Progress::Under(how_far) if installed => {
+            (reasons::UPDATE_IN_PROGRESS, format!("Updating: {how_far}"), [True, True, True])
         }
-        Progress::Under { ready, of } => {
-            let message = format!("Deploying version {version}: {ready} of {of} virt-handler are ready.");
+        Progress::Under(how_far) => {
+            let message = format!("Deploying version {version}: {how_far}");
             (reasons::DEPLOYMENT_IN_PROGRESS, message, [False, True, False])
         }
         Progress::Stuck(why) => {
@@ -262,16 +273,22 @@ fn describe(status: &mut KubeVirtStatus, progress: &Progress, id: &str, seen: &S
 }
 
 fn judge(wanted: Option<&str>, seen: &Seen, id: &str, now: Timestamp) -> Judgement {
+    let node_of = |pod: &Pod| pod.spec.as_ref()?.node_name.clone();
     let present = seen.pods.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none());
     let places: BTreeMap<String, Place> = present
         .filter_map(|pod| {
-            let node = pod.spec.as_ref()?.node_name.clone()?;
+            let node = node_of(pod)?;
             let report = seen.reports.get(&node).cloned();
             Some((node, Place { updated: is_updated(pod, id), unstarted: unstarted(pod), report }))
         })
         .collect();
     let missing = desired(seen).unwrap_or_default().saturating_sub(places.len());
-    network::judge(wanted, &places, missing, now)
+    let mut judgement = network::judge(wanted, &places, missing, now);
+    let lost: Vec<String> = seen.lost.iter().filter_map(|pod| node_of(pod)).collect();
+    if !lost.is_empty() {
+        judgement.message.push_str(&format!(" Nodes that do not answer are not asked: {}.", lost.join(", ")));
+    }
+    judgement
 }
 
 fn observe(

@@ -12,7 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 
 /// A report that is older says nothing any more: handlers renew theirs every half minute.
 const FRESH: SignedDuration = SignedDuration::from_secs(120);
-/// So many nodes are named.
+/// Of so many nodes it is said what is wrong with them; the others are named.
 const NAMED: usize = 5;
 
 /// A node with a handler.
@@ -57,7 +57,8 @@ pub fn judge(
     }
     let mut parts: Vec<String> = problems.iter().take(NAMED).cloned().collect();
     if problems.len() > NAMED {
-        parts.push(format!("and {} more", problems.len() - NAMED));
+        let names = problems[NAMED..].iter().filter_map(|problem| problem.split(':').next());
+        parts.push(format!("and {}", names.collect::<Vec<_>>().join(", ")));
     }
     if missing > 0 {
         parts.push(format!("{missing} handlers are not there yet"));
@@ -243,12 +244,11 @@ mod tests {
     }
 
     #[test]
-    fn not_more_nodes_are_named_than_a_person_reads() {
+    fn all_nodes_are_named_and_of_some_it_is_said_what_is_wrong() {
         let places = (0..20)
             .map(|node| (format!("node-{node:02}"), Place { updated: true, unstarted: None, report: None }));
         let message = judge(NETWORK, &places.collect(), 0, now()).message;
-        assert!(
-            message.contains("node-04") && !message.contains("node-05") && message.contains("and 15 more")
-        );
+        assert!(message.contains("node-04: its handler") && !message.contains("node-05:"), "{message}");
+        assert!(message.contains("; and node-05, node-06") && message.contains("node-19."), "{message}");
     }
 }

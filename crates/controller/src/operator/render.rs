@@ -44,9 +44,11 @@ pub fn render(installation: &KubeVirt, network: Option<&str>) -> Result<Rendered
     let meta = spec.template.metadata.get_or_insert_default();
     let notes = meta.annotations.get_or_insert_default();
     if let Some(network) = network {
-        notes.insert(annotations::NETWORKS.to_owned(), format!("{network}@{}", interfaces::MIGRATION));
         let namespace = installation.metadata.namespace.as_deref().unwrap_or_default();
         let full = full_name(network, namespace);
+        // Another spelling of the same network rolls nothing.
+        let short = full.strip_prefix(namespace).and_then(|rest| rest.strip_prefix('/')).unwrap_or(&full);
+        notes.insert(annotations::NETWORKS.to_owned(), format!("{short}@{}", interfaces::MIGRATION));
         let told = EnvVar { name: MIGRATION_NETWORK.to_owned(), value: Some(full), value_from: None };
         for container in &mut pod.containers {
             container.env.get_or_insert_default().push(told.clone());
@@ -125,6 +127,8 @@ mod tests {
         let told = environment.iter().find(|variable| variable["name"] == MIGRATION_NETWORK).unwrap();
         assert_eq!(told["value"], "kubevirt/fast");
         assert_ne!(plain_id, attached_id);
+        assert_eq!(rendered(json!({}), Some("kubevirt/fast")).1, attached_id, "it is the same network");
+        assert_ne!(rendered(json!({}), Some("other/fast")).1, attached_id);
         let (_, same) =
             rendered(json!({ "configuration": { "migrations": { "bandwidthPerMigration": "1Gi" } } }), None);
         assert_eq!(plain_id, same, "a setting that no handler is made of rolls none");

@@ -68,6 +68,7 @@ impl Site {
         let site = Self::new().await;
         site.start();
         site.settle(None).await;
+        site.report(&reports(None)).await;
         site.reason(reasons::ALL_COMPONENTS_READY).await;
         site
     }
@@ -201,6 +202,10 @@ async fn an_installation_becomes_handlers_and_says_when_they_are_there() {
     let deploying = site.reason(reasons::DEPLOYMENT_IN_PROGRESS).await.status.unwrap();
     assert_eq!(deploying.phase, Some(KubeVirtPhase::Deploying));
     site.settle(None).await;
+    // They are ready, and nobody has said that they reach each other.
+    site.network(false, "has not reported yet").await;
+    site.reason(reasons::DEPLOYMENT_IN_PROGRESS).await;
+    site.report(&reports(None)).await;
     let status = site.reason(reasons::ALL_COMPONENTS_READY).await.status.unwrap();
     assert_eq!(
         (status.phase, status.observed_deployment_id.clone()),
@@ -208,8 +213,6 @@ async fn an_installation_becomes_handlers_and_says_when_they_are_there() {
     );
     assert!(condition::is_true(&status.conditions, conditions::CREATED));
     assert!(condition::is_false(&status.conditions, conditions::DEGRADED));
-    site.network(false, "has not reported yet").await;
-    site.report(&reports(None)).await;
     site.network(true, "all 4 nodes reach each other on the pod network").await;
 }
 
@@ -238,10 +241,12 @@ async fn a_migration_network_is_rolled_out_by_a_canary_and_taken_back() {
     })
     .await;
     site.settle(Some("fast@migration0")).await;
-    site.reason(reasons::ALL_COMPONENTS_READY).await;
-    eventually("the pace to slow down", async || (site.pace().await == 1).then_some(())).await;
+    site.network(false, "its handler has not taken up the change yet").await;
+    site.reason(reasons::UPDATE_IN_PROGRESS).await;
     site.report(&reports(Some(FAST))).await;
     site.network(true, FAST).await;
+    site.reason(reasons::ALL_COMPONENTS_READY).await;
+    eventually("the pace to slow down", async || (site.pace().await == 1).then_some(())).await;
 
     let mut broken = reports(Some(FAST));
     broken.get_mut("node03").unwrap()["problem"] = json!("migration0 has no address");
@@ -284,6 +289,7 @@ async fn a_canary_that_fails_stops_the_roll_out_and_taking_it_back_mends_it() {
     assert_eq!(site.handlers().await.iter().filter(|pod| is_updated(pod)).count(), 1);
     site.set_network(None).await.unwrap();
     site.settle(None).await;
+    site.report(&reports(None)).await;
     site.reason(reasons::ALL_COMPONENTS_READY).await;
 }
 

@@ -51,7 +51,20 @@ fn seen(pods: Vec<Value>) -> Seen {
     let pods: Vec<Arc<Pod>> =
         pods.into_iter().map(|pod| Arc::new(serde_json::from_value(pod).unwrap())).collect();
     let desired = i32::try_from(pods.len()).unwrap();
-    Seen { definition_exists: true, handlers: Some(set(desired)), pods, reports: BTreeMap::new() }
+    Seen { definition_exists: true, handlers: Some(set(desired)), pods, ..Seen::default() }
+}
+
+/// The same, of handlers that have reached each other on this network.
+fn reaching(network: Option<&str>, pods: Vec<Value>) -> Seen {
+    let mut seen = seen(pods);
+    let nodes: Vec<_> = seen.pods.iter().filter_map(|pod| pod.spec.as_ref()?.node_name.clone()).collect();
+    let network = network.map(|network| full_name(network, "kubevirt"));
+    for node in &nodes {
+        let others: Vec<_> = nodes.iter().filter(|other| *other != node).collect();
+        let report = json!({ "network": network, "reached": others, "unreached": {}, "at": Time(now()) });
+        seen.reports.insert(node.clone(), serde_json::from_value(report).unwrap());
+    }
+    seen
 }
 
 fn decided(installation: &KubeVirt, seen: &Seen) -> Decision {
@@ -101,7 +114,7 @@ fn a_roll_out_begins_with_a_canary_and_goes_on_faster_once_it_is_ready() {
         (vec![pod("a", NEW, true), pod("b", NEW, false)], ten, updating),
         (vec![pod("a", NEW, true), pod("b", NEW, true)], CANARY, all_ready),
     ] {
-        let decision = decided(&deployed(NEW), &seen(pods));
+        let decision = decided(&deployed(NEW), &reaching(NEW, pods));
         assert_eq!((pace_of_set(&decision), said(&decision)), (pace, expected));
         assert_eq!(decision.status.observed_generation, Some(3));
         assert_eq!(decision.status.target_deployment_id, Some(id(NEW)));
@@ -125,10 +138,48 @@ fn the_first_installation_is_no_update() {
     assert_eq!(said(&decision), (reasons::DEPLOYMENT_IN_PROGRESS.to_owned(), [false, true, false]));
     assert_eq!(decision.status.phase, Some(KubeVirtPhase::Deploying));
     assert!(condition::find(&decision.status.conditions, conditions::CREATED).is_none());
-    let decision = decided(&installation(None), &seen(vec![pod("a", None, true)]));
+    let decision = decided(&installation(None), &reaching(None, vec![pod("a", None, true)]));
     assert_eq!(decision.status.phase, Some(KubeVirtPhase::Deployed));
     assert!(condition::is_true(&decision.status.conditions, conditions::CREATED));
     assert_eq!(message(&decision, conditions::AVAILABLE), "All components are ready.");
+}
+
+#[test]
+fn a_roll_out_is_over_when_handlers_have_reached_each_other_and_only_it_waits_for_that() {
+    let pods = || vec![pod("a", NEW, true), pod("b", NEW, true)];
+    let cut_off = || {
+        let mut seen = reaching(NEW, pods());
+        let report = seen.reports.get_mut("a").unwrap();
+        report.reached.clear();
+        report.unreached.insert("b".into(), "timed out".into());
+        seen
+    };
+    let decision = decided(&deployed(NEW), &cut_off());
+    assert_eq!(said(&decision).0, reasons::UPDATE_IN_PROGRESS);
+    let why = message(&decision, conditions::AVAILABLE);
+    assert!(why.contains("a: does not reach b (timed out)"), "{why}");
+    let done = decided(&deployed(NEW), &reaching(NEW, pods()));
+    assert_eq!(said(&done).0, reasons::ALL_COMPONENTS_READY);
+
+    let after = KubeVirt { status: Some(done.status), ..installation(NEW) };
+    let decision = decided(&after, &cut_off());
+    assert_eq!(said(&decision).0, reasons::ALL_COMPONENTS_READY);
+    assert!(condition::is_false(&decision.status.conditions, conditions::MIGRATION_NETWORK_READY));
+}
+
+#[test]
+fn a_node_that_does_not_answer_keeps_nobody_waiting_and_is_named() {
+    let mut seen = reaching(NEW, vec![pod("a", NEW, true), pod("b", NEW, true)]);
+    for gone in [pod("c", NEW, false), pod("c", None, true)] {
+        seen.lost = vec![Arc::new(serde_json::from_value(gone).unwrap())];
+        seen.handlers = Some(set(3));
+        let decision = decided(&deployed(NEW), &seen);
+        assert_eq!(said(&decision).0, reasons::ALL_COMPONENTS_READY);
+        let network = message(&decision, conditions::MIGRATION_NETWORK_READY);
+        assert!(network.ends_with("Nodes that do not answer are not asked: c."), "{network}");
+    }
+    seen.lost.clear();
+    assert_eq!(said(&decided(&deployed(NEW), &seen)).0, reasons::UPDATE_IN_PROGRESS);
 }
 
 #[test]
