@@ -35,6 +35,8 @@ use crate::pod::{self, Claims};
 pub const HANDLER_GRACE: Duration = Duration::from_mins(1);
 /// How long the launcher of a guest that ended has to end by itself.
 pub const LAUNCHER_GRACE: Duration = Duration::from_secs(30);
+/// How many pods that a guest has left, or never came to, are kept for their logs. The newest ones: a move that fails says why by its pod.
+const KEPT: usize = 2;
 /// How often a claim is looked for that is not there.
 pub const CLAIM_PAUSE: Duration = Duration::from_secs(10);
 
@@ -192,7 +194,7 @@ fn schedule(situation: &Situation<'_>, decision: &mut Decision, now: Timestamp) 
 /// Scheduled and Running are the handler's to leave, as long as it can.
 fn watch_over(situation: &Situation<'_>, decision: &mut Decision, now: Timestamp) {
     if may_run(Some(&decision.status), situation.pods) {
-        return;
+        return decision.actions.extend(clear_away(&decision.status, situation.pods));
     }
     let node = decision.status.node_name.clone().unwrap_or_default();
     if situation.node_lost {
@@ -237,8 +239,20 @@ fn leave(situation: &Situation<'_>, decision: &mut Decision, now: Timestamp) {
 
 /// Pods that nobody has told to end yet.
 fn deletions(pods: &[Pod]) -> Vec<Action> {
-    let live = pods.iter().filter(|pod| !ended(pod) && pod.metadata.deletion_timestamp.is_none());
-    live.map(|pod| Action::DeletePod { name: pod.name_any(), uid: pod.uid().unwrap_or_default() }).collect()
+    pods.iter().filter(|pod| !ended(pod)).filter_map(delete).collect()
+}
+
+/// What is left of earlier moves: every move leaves a pod that has ended.
+fn clear_away(status: &VirtualMachineInstanceStatus, pods: &[Pod]) -> Vec<Action> {
+    let past = |pod: &&Pod| ended(pod) && matches!(Role::of(Some(status), pod), Role::Left | Role::Idle);
+    let mut past: Vec<&Pod> = pods.iter().filter(past).collect();
+    past.sort_by_key(|pod| std::cmp::Reverse(pod.creation_timestamp().map(|Time(made)| made)));
+    past.into_iter().skip(KEPT).filter_map(delete).collect()
+}
+
+fn delete(pod: &Pod) -> Option<Action> {
+    let deletion = || Action::DeletePod { name: pod.name_any(), uid: pod.uid().unwrap_or_default() };
+    pod.metadata.deletion_timestamp.is_none().then(deletion)
 }
 
 /// Whether the guest may run: its pod has not ended, or that of a move that is under way.

@@ -260,6 +260,41 @@ fn what_cannot_move_says_why() {
     }
 }
 
+#[test]
+fn pods_that_a_guest_has_left_do_not_pile_up() {
+    let made = |name: &str, phase: &str, second: i64, job: Option<&str>| -> Pod {
+        let mut pod = pod(phase, Some("node01"), false);
+        pod.metadata.name = Some(name.to_owned());
+        pod.metadata.uid = Some(name.to_owned());
+        pod.metadata.creation_timestamp = Some(Time(at(second)));
+        pod.metadata.labels = job.map(|job| [(labels::MIGRATION_JOB_UID.to_owned(), job.to_owned())].into());
+        pod
+    };
+    // It came from `third`, and is at `fourth`; `failed` is what a move left that came to nothing.
+    let running = vmi(Some("Running"), |object| {
+        object["status"]["migrationState"] = json!({ "completed": true, "targetNode": "node01",
+            "sourcePod": "third", "targetPod": "fourth", "sourceNode": "node02" });
+    });
+    let mut pods = vec![
+        made("first", "Succeeded", 1, None),
+        made("third", "Succeeded", 3, Some("m2")),
+        made("failed", "Failed", 4, Some("m3")),
+        made("fourth", "Running", 5, Some("m4")),
+    ];
+    let gone = |pods: &[Pod]| -> Vec<String> {
+        let actions = decide_at(&running, pods, false, NOW).actions.into_iter();
+        let name = |action| if let Action::DeletePod { name, .. } = action { Some(name) } else { None };
+        actions.filter_map(name).collect()
+    };
+    assert_eq!(gone(&pods), ["first"]);
+    pods[0].metadata.deletion_timestamp = Some(Time(at(NOW)));
+    assert_eq!(gone(&pods), [""; 0], "it was told already");
+    // The one that it is on its way to is none of them.
+    pods.insert(1, made("second", "Succeeded", 2, Some("m1")));
+    pods.push(made("next", "Pending", 6, Some("m5")));
+    assert_eq!(gone(&pods), ["second"]);
+}
+
 prop_compose! {
     fn any_pod()(phase in prop_oneof!["Pending", "Running", "Succeeded", "Failed"], node: bool, deleting: bool) -> Pod {
         pod(&phase, node.then_some("node01"), deleting)
