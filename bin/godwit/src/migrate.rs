@@ -14,6 +14,7 @@ use api::kubevirt::{
 use api::names::conditions;
 use futures::TryStreamExt as _;
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
+use k8s_openapi::api::core::v1::Node;
 use kube::api::{ObjectMeta, PostParams};
 use kube::runtime::watcher::watch_object;
 use kube::{Api, Client, ResourceExt as _};
@@ -21,6 +22,9 @@ use serde_json::json;
 
 use crate::machine;
 use crate::table::Table;
+
+/// The label of a node that says its name.
+const HOSTNAME: &str = "kubernetes.io/hostname";
 
 /// Move a running VM to another node
 ///
@@ -56,17 +60,18 @@ async fn migrate(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let namespace = arguments.namespace.unwrap_or_else(|| client.default_namespace().to_owned());
     let vm = &arguments.vm;
     let instance = machine::find(&client, &namespace, vm).await?;
+    let node = match &arguments.node {
+        Some(node) => Some(hostname(&client, &instance, node).await?),
+        None => None,
+    };
     let migrations: Api<VirtualMachineInstanceMigration> = Api::namespaced(client, &namespace);
-    let asked = migrations
-        .create(&PostParams::default(), &request(vm, arguments.node.as_deref()))
-        .await
-        .map_err(|error| {
-            machine::refused(
-                error,
-                &format!("VM {vm} is not asked to move"),
-                format!("asking for a move of VM {vm}"),
-            )
-        })?;
+    let asked = migrations.create(&PostParams::default(), &request(vm, node)).await.map_err(|error| {
+        machine::refused(
+            error,
+            &format!("VM {vm} is not asked to move"),
+            format!("asking for a move of VM {vm}"),
+        )
+    })?;
     let name = asked.name_any();
     if !arguments.wait {
         if arguments.json {
@@ -97,8 +102,26 @@ async fn migrate(arguments: Arguments) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn request(vm: &str, node: Option<&str>) -> VirtualMachineInstanceMigration {
-    let hostname = node.map(|node| ("kubernetes.io/hostname".to_owned(), node.to_owned()));
+/// The label that a node is chosen by. A node that is not there, or has the VM already, would be waited for in vain.
+async fn hostname(client: &Client, instance: &VirtualMachineInstance, node: &str) -> anyhow::Result<String> {
+    let vm = instance.name_any();
+    if instance.status.as_ref().and_then(|status| status.node_name.as_deref()) == Some(node) {
+        bail!("VM {vm} is not asked to move: it runs on node {node}");
+    }
+    let nodes: Api<Node> = Api::all(client.clone());
+    match nodes.get_opt(node).await {
+        Ok(Some(found)) => Ok(found.labels().get(HOSTNAME).cloned().unwrap_or_else(|| node.to_owned())),
+        Ok(None) => {
+            bail!("VM {vm} is not asked to move: there is no node {node}; kubectl get nodes lists them")
+        }
+        // Who may move VMs need not be allowed to look at nodes.
+        Err(kube::Error::Api(status)) if status.is_forbidden() => Ok(node.to_owned()),
+        Err(error) => Err(error).with_context(|| format!("looking for node {node}")),
+    }
+}
+
+fn request(vm: &str, hostname: Option<String>) -> VirtualMachineInstanceMigration {
+    let hostname = hostname.map(|hostname| (HOSTNAME.to_owned(), hostname));
     VirtualMachineInstanceMigration {
         metadata: ObjectMeta { generate_name: Some(format!("{vm}-")), ..ObjectMeta::default() },
         spec: VirtualMachineInstanceMigrationSpec {
@@ -195,10 +218,11 @@ impl Outcome {
         let sample = status.progress.map(|progress| progress.sample);
         let ran_on = instance.status.as_ref().and_then(|status| status.node_name.clone());
         let failed = status.phase != Some(MigrationPhase::Succeeded);
-        let seconds = state
-            .start_timestamp
-            .zip(state.end_timestamp)
-            .map(|(start, end)| end.0.duration_since(start.0).as_secs_f64());
+        // Times of Kubernetes are whole seconds; the hypervisor's own count is not, but ends with a move that fails.
+        let whole = state.start_timestamp.zip(state.end_timestamp);
+        let whole = whole.map(|(start, end)| end.0.duration_since(start.0).as_secs_f64());
+        let counted = sample.as_ref().and_then(|sample| sample.elapsed_ms).filter(|_| !failed);
+        let seconds = counted.map(|millis| Duration::from_millis(millis).as_secs_f64()).or(whole);
         Self {
             vm: instance.name_any(),
             from: state.source_node.or(ran_on).unwrap_or_default(),
@@ -313,7 +337,7 @@ mod tests {
 
     #[test]
     fn a_node_is_chosen_by_its_name() {
-        let selector = request("db", Some("node-2")).spec.added_node_selector;
+        let selector = request("db", Some("node-2".to_owned())).spec.added_node_selector;
         assert_eq!(selector.get("kubernetes.io/hostname").map(String::as_str), Some("node-2"));
         assert!(request("db", None).spec.added_node_selector.is_empty());
     }

@@ -29,6 +29,7 @@ impl Channel {
     pub fn name(self) -> &'static str {
         match self {
             Self::RPC => "rpc",
+            Self::DEPARTURE => "departure",
             Self::MEMORY => "memory",
             Self::DISKS => "disks",
             Self(_) => "other",

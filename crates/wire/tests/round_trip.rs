@@ -100,11 +100,12 @@ prop_compose! {
         mode in prop::sample::select(MigrationMode::ALL.to_vec()),
         reason: Option<String>,
         (total_bytes, remaining_bytes, processed_bytes) in any::<(u64, u64, u64)>(),
-        (bytes_per_second, dirty_bytes_per_second, iteration, downtime_ms) in any::<(u64, u64, u64, Option<u64>)>(),
+        (bytes_per_second, dirty_bytes_per_second, iteration) in any::<(u64, u64, u64)>(),
+        (elapsed_ms, downtime_ms) in any::<(Option<u64>, Option<u64>)>(),
     ) -> MigrationReport {
         let sample = ProgressSample {
             total_bytes, remaining_bytes, processed_bytes, bytes_per_second, dirty_bytes_per_second, iteration,
-            downtime_ms, network: None,
+            elapsed_ms, downtime_ms, network: None,
         };
         MigrationReport { uid, phase, mode, reason, sample }
     }

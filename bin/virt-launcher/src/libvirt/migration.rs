@@ -124,6 +124,7 @@ fn sample(stats: &JobStats) -> ProgressSample {
         bytes_per_second: number(stats.mem_bps) + number(stats.disk_bps),
         dirty_bytes_per_second: number(stats.mem_dirty_rate).saturating_mul(number(stats.mem_page_size)),
         iteration: number(stats.mem_iteration),
+        elapsed_ms: stats.time_elapsed,
         downtime_ms: stats.downtime,
         network: None,
     }

@@ -180,7 +180,7 @@ pub struct NodePlacement {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [{
-    "rule": "!has(self.migrations) || !has(self.migrations.network) || self.migrations.network == '' || !has(self.network) || !has(self.network.roles) || self.network.roles.all(r, r.networkAttachmentDefinition == self.migrations.network)",
+    "rule": "!has(self.migrations) || !has(self.migrations.network) || self.migrations.network == '' || !has(self.network) || !has(self.network.roles) || self.network.roles.all(r, r.networkAttachmentDefinition == self.migrations.network || r.networkAttachmentDefinition.endsWith('/' + self.migrations.network) || self.migrations.network.endsWith('/' + r.networkAttachmentDefinition))",
     "message": "migrations.network and the network with role migration are the same thing: set one of them, or both to the same network",
 }]))]
 pub struct KubeVirtConfiguration {

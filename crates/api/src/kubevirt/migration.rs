@@ -229,6 +229,9 @@ pub struct ProgressSample {
     pub dirty_bytes_per_second: u64,
     /// Passes over the guest's memory.
     pub iteration: u64,
+    /// How long it has taken so far, or took.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub elapsed_ms: Option<u64>,
     /// How long the guest stands still at switch-over: expected while it runs, measured afterwards.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub downtime_ms: Option<u64>,

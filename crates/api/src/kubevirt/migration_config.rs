@@ -126,7 +126,7 @@ impl MigrationConfiguration {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ExperimentalOptions {
-    /// How guest memory is compressed. Default none.
+    /// How guest memory is compressed. Default none, and nothing else is accepted so far.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compression: Option<Compression>,
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use api::kubevirt::Compression;
 use api::migrations::MigrationPolicySpec;
 use api::quantity;
 use serde_json::Value;
@@ -21,6 +22,12 @@ pub fn validate(spec: &Value) -> Vec<Cause> {
     if let Some(Err(error)) = spec.bandwidth_per_migration.as_ref().map(quantity::whole) {
         causes
             .invalid("spec.bandwidthPerMigration", format!("must not be negative, and a quantity: {error}."));
+    }
+    if spec.experimental.and_then(|knobs| knobs.compression) == Some(Compression::Zstd) {
+        causes.invalid(
+            "spec.experimental.compression",
+            "guest memory is not compressed here, and what is ignored would be a promise; leave it out, or set it to none.",
+        );
     }
     let selectors = &spec.selectors;
     labels("spec.selectors.namespaceSelector", &selectors.namespace_selector, &mut causes);
@@ -74,6 +81,9 @@ mod tests {
         let selecting = |labels: Value| json!({ "selectors": { "virtualMachineInstanceSelector": labels } });
         assert_eq!(refused(&json!({ "selectors": {} })), [""; 0], "it is for every VM");
         assert_eq!(refused(&selecting(json!({ "kubevirt.io/size": "Large_1", "empty": "" }))), [""; 0]);
+        let compressed = |how: &str| json!({ "selectors": {}, "experimental": { "compression": how } });
+        assert_eq!(refused(&compressed("none")), [""; 0]);
+        assert_eq!(refused(&compressed("zstd")), ["spec.experimental.compression"]);
         let at = |key: &str| format!("spec.selectors.virtualMachineInstanceSelector[{key}]");
         for key in ["a b", "-a", "Prefix_/a", "/a", "a/", "a/b/c"] {
             assert_eq!(refused(&selecting(json!({ key: "x" }))), [at(key)]);

@@ -16,7 +16,7 @@ use super::Road;
 
 /// How long the numbers of a move are there when it is over: longer than the pause between two looks of who collects them.
 const KEPT: Duration = Duration::from_mins(5);
-const CHANNELS: [Channel; 3] = [Channel::RPC, Channel::MEMORY, Channel::DISKS];
+const CHANNELS: [Channel; 4] = [Channel::RPC, Channel::DEPARTURE, Channel::MEMORY, Channel::DISKS];
 
 /// Namespace and name of an instance.
 type Instance = (String, String);
@@ -206,6 +206,7 @@ mod tests {
             bytes_per_second: 10,
             dirty_bytes_per_second: 3,
             iteration: 2,
+            elapsed_ms: Some(9000),
             downtime_ms: Some(250),
             network: None,
         };
