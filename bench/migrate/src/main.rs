@@ -2,7 +2,8 @@
 //! stands still.
 //!
 //! The guest stays at its source: after each move the target is killed and the source goes on, as after a move that failed. So every
-//! move finds the same memory, and the ways are taken in turns. This file is the order of things; the other files are the things.
+//! move finds the same memory, and the ways are taken in turns. What a launcher does beside the tunnel is done here too: the speed of the
+//! road is measured and told to QEMU, and the guest arrives paused. This file is the order of things; the other files are the things.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -12,6 +13,7 @@ use anyhow::{Context as _, Result, ensure};
 use bench_stage::machine::{Machine, Meter, await_quiet};
 use bench_stage::{Stage, relay};
 use clap::Parser;
+use migration::Pace;
 use serde_json::{Value, json};
 
 use qemu::{Image, Qemu};
@@ -28,6 +30,8 @@ const FOREIGN: f64 = 0.12;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// More than any link has: QEMU's own limit is for hosts that have other things to do.
 const UNLIMITED: u64 = i64::MAX as u64;
+/// How often a launcher looks how far a move is.
+const LOOK: Duration = Duration::from_millis(250);
 
 /// Move a real guest directly, with QEMU's own TLS, and through the tunnel
 ///
@@ -133,6 +137,7 @@ impl Bench<'_> {
             parameters["multifd-channels"] = json!(row.connections.max(2));
             parameters["max-bandwidth"] = json!(UNLIMITED);
             parameters["downtime-limit"] = json!(self.options.downtime);
+            parameters["avail-switchover-bandwidth"] = json!(row.way.counts_on());
             qemu.ask("migrate-set-parameters", &parameters)?;
         }
         target.ask("migrate-incoming", &json!({ "uri": on }))?;
@@ -144,7 +149,8 @@ impl Bench<'_> {
         let (all, relays) = (Meter::start(&ours)?, Meter::start(&self.relays)?);
         let begun = Instant::now();
         self.source.ask("migrate", &json!({ "uri": to }))?;
-        self.source.event("the end of the move", |event| event["data"]["status"] == "completed")?;
+        self.follow(row.way, begun)?;
+        target.ask("cont", &json!({}))?;
         let resumed = target.event("the guest", |event| event["event"] == "RESUME")?;
         let total = begun.elapsed();
         let (all, relays) = (all.stop()?, relays.stop()?);
@@ -163,5 +169,23 @@ impl Bench<'_> {
             relays: relays.ours,
             foreign: all.foreign,
         })
+    }
+
+    /// Until all of the guest has left. Ours tells QEMU on the way how fast the road is.
+    fn follow(&mut self, way: Way, begun: Instant) -> Result<()> {
+        let mut pace = Pace::default();
+        let over = |event: &Value| event["data"]["status"] == "completed";
+        while self.source.event_within("the end of the move", LOOK, over)?.is_none() {
+            if way != Way::Godwit {
+                continue;
+            }
+            let state = self.source.ask("query-migrate", &json!({}))?;
+            let sent = state["ram"]["transferred"].as_u64().unwrap_or_default();
+            if let Some(rate) = pace.measure(begun.elapsed(), sent) {
+                let told = json!({ "avail-switchover-bandwidth": rate });
+                self.source.ask("migrate-set-parameters", &told)?;
+            }
+        }
+        Ok(())
     }
 }

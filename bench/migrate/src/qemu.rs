@@ -1,7 +1,7 @@
 //! One QEMU, in one of the two namespaces, and the two ways to talk to it: QMP to the machine, the control service to its guest.
 
 use std::collections::VecDeque;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, ErrorKind, Write as _};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -76,7 +76,8 @@ impl<'a> Qemu<'a> {
         let _ = std::fs::remove_file(&socket);
         let (namespace, incoming) = match side {
             "source" => (&stage.source, ""),
-            _ => (&stage.target, "-incoming defer"),
+            // What arrives stands still until it is let run, as in a launcher.
+            _ => (&stage.target, "-S -incoming defer"),
         };
         let prealloc = if incoming.is_empty() { "off" } else { "on" };
         let arguments = format!(
@@ -109,7 +110,18 @@ impl<'a> Qemu<'a> {
 
     /// The moment, in seconds, of the first event that fits, of those that nobody asked for yet.
     pub fn event(&mut self, what: &str, fits: impl Fn(&Value) -> bool) -> Result<f64> {
-        self.qmp.event(what, fits).with_context(|| self.said(what))
+        let moment = self.qmp.event(what, PATIENCE, fits).with_context(|| self.said(what))?;
+        moment.with_context(|| format!("{what} did not come within {PATIENCE:?}"))
+    }
+
+    /// The same; none: it has not come within this time.
+    pub fn event_within(
+        &mut self,
+        what: &str,
+        limit: Duration,
+        fits: impl Fn(&Value) -> bool,
+    ) -> Result<Option<f64>> {
+        self.qmp.event(what, limit, fits).with_context(|| self.said(what))
     }
 
     /// Forgets what happened so far.
@@ -158,6 +170,8 @@ fn control(request: &Value) -> std::io::Result<String> {
 struct Qmp {
     reader: BufReader<UnixStream>,
     writer: UnixStream,
+    /// The beginning of a line whose rest has not come yet.
+    begun: String,
     events: VecDeque<Value>,
     stopped: Option<f64>,
 }
@@ -173,10 +187,10 @@ impl Qmp {
             process.check()?;
             std::thread::sleep(Duration::from_millis(20));
         };
-        stream.set_read_timeout(Some(PATIENCE))?;
         let mut qmp = Self {
             reader: BufReader::new(stream.try_clone()?),
             writer: stream,
+            begun: String::new(),
             events: VecDeque::new(),
             stopped: None,
         };
@@ -186,9 +200,18 @@ impl Qmp {
     }
 
     fn read(&mut self) -> Result<Value> {
-        let mut line = String::new();
-        ensure!(self.reader.read_line(&mut line)? > 0, "QEMU hung up");
-        Ok(serde_json::from_str(&line)?)
+        self.read_within(PATIENCE)?.context("QEMU is silent")
+    }
+
+    /// The next line; none: it has not come within this time.
+    fn read_within(&mut self, limit: Duration) -> Result<Option<Value>> {
+        self.writer.set_read_timeout(Some(limit))?;
+        match self.reader.read_line(&mut self.begun) {
+            Ok(0) => bail!("QEMU hung up"),
+            Ok(_) => Ok(Some(serde_json::from_str(&std::mem::take(&mut self.begun))?)),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 
     fn ask(&mut self, command: &str, arguments: &Value) -> Result<Value> {
@@ -206,19 +229,20 @@ impl Qmp {
         }
     }
 
-    fn event(&mut self, what: &str, fits: impl Fn(&Value) -> bool) -> Result<f64> {
+    fn event(&mut self, what: &str, limit: Duration, fits: impl Fn(&Value) -> bool) -> Result<Option<f64>> {
+        let deadline = Instant::now() + limit;
         loop {
-            let event = match self.events.pop_front() {
-                Some(event) => event,
-                None => self.read()?,
-            };
+            let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+            let next =
+                self.events.pop_front().map_or_else(|| self.read_within(left), |event| Ok(Some(event)));
+            let Some(event) = next? else { return Ok(None) };
             let part = |name: &str| event["timestamp"][name].as_f64().context("an event has a time");
             let moment = part("seconds")? + part("microseconds")? / 1e6;
             if event["event"] == "STOP" {
                 self.stopped = Some(moment);
             }
             if fits(&event) {
-                return Ok(moment);
+                return Ok(Some(moment));
             }
             ensure!(event["data"]["status"] != "failed", "{what} did not come: the move failed");
         }

@@ -2,6 +2,7 @@
 
 use anyhow::{Context as _, Result};
 use bench_stage::{Process, Stage, TARGET, relay};
+use migration::Pace;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -39,6 +40,11 @@ impl Way {
             Self::Direct | Self::QemuTls => [format!("tcp:{TARGET}:{PORT}"), format!("tcp:{TARGET}:{PORT}")],
             Self::Godwit => ["entrance", "exit"].map(|name| format!("unix:{INSIDE}/{name}")),
         }
+    }
+
+    /// The bytes a second that QEMU is to count on when the move begins; 0: what it thinks itself.
+    pub fn counts_on(self) -> u64 {
+        if self == Self::Godwit { Pace::BEGINNING } else { 0 }
     }
 
     /// What QEMU is told about TLS: `endpoint` is `client` at the source and `server` at the target.

@@ -67,6 +67,9 @@ impl Figure {
     }
 }
 
+/// A goal is judged by so many rounds at least.
+const ENOUGH: usize = 5;
+
 /// Ours against another: which ratio is allowed.
 struct Goal {
     figure: Figure,
@@ -99,7 +102,14 @@ fn goals() -> Vec<Goal> {
         for figure in [Figure::Throughput1, Figure::Throughput4, Figure::PageStream] {
             goals.push(goal(figure, GodwitTls, other, AtLeast(1.0)));
         }
-        for figure in [Figure::Processor1, Figure::Processor4, Figure::OpenP50, Figure::PageP99] {
+        for figure in [
+            Figure::Processor1,
+            Figure::Processor4,
+            Figure::OpenP50,
+            Figure::OpenP99,
+            Figure::PageP50,
+            Figure::PageP99,
+        ] {
             goals.push(goal(figure, GodwitTls, other, AtMost(1.0)));
         }
     }
@@ -156,14 +166,20 @@ impl Report {
         goals().into_iter().filter_map(judge).collect()
     }
 
-    /// What the targets ask for and the numbers do not give.
+    /// What the targets ask for and the numbers do not give. What was not measured, or not often enough, is not met.
     pub fn misses(&self) -> Vec<String> {
         let say = |miss: Judgement| {
             let Judgement { figure, ours, other, ratio, goal, .. } = miss;
             let (title, ours, other) = (figure.title(), ours.name(), other.name());
             format!("{title}: {ours} is {ratio:.2} of {other}, to be {goal}")
         };
-        self.judgements().into_iter().filter(|judgement| !judgement.met).map(say).collect()
+        let missed = self.judgements().into_iter().filter(|judgement| !judgement.met).map(say);
+        let rounds = |goal: &Goal| Some(self.values.get(&goal.figure)?.get(&goal.other)?.len());
+        let unmeasured = goals().into_iter().filter(|goal| rounds(goal) < Some(ENOUGH)).map(|goal| {
+            let (title, other) = (goal.figure.title(), goal.other.name());
+            format!("{title}: {other} was measured {} times, to be {ENOUGH}", rounds(&goal).unwrap_or(0))
+        });
+        missed.chain(unmeasured).collect()
     }
 
     pub fn table(&self) -> String {
