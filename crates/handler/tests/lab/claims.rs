@@ -6,14 +6,16 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::installation::Installation;
+use crate::faults::ROLE;
+use crate::installation::{Installation, network_to_move_on};
 
-/// A layer-2 network through both nodes; its addresses are given by our plugin.
+/// A layer-2 network through both nodes, whose addresses are given by our plugin; and one for guests' memory.
 const LAB: &str = "
 clusters: [{ name: lab, nodes: 2 }]
 networks:
   - { name: management, nic: eth0 }
   - { name: secondary, nic: eth1, bridge: br-guests }
+  - { name: moving, nic: eth2 }
 ";
 const NODES: [&str; 2] = ["node-1", "node-2"];
 const DEFINITION: &str = r#"
@@ -27,6 +29,8 @@ spec:
 const MOVES: usize = 10;
 /// By then everything that a handler makes once is made.
 const WARM: usize = 3;
+/// The pod that has the guest, and those that it left last: they are kept for their logs.
+const PODS: usize = 3;
 /// For one step of a machine that is emulated.
 const PATIENCE: Duration = Duration::from_mins(3);
 
@@ -161,6 +165,9 @@ fn an_address_is_the_machines_through_restarts_moves_and_crashes() {
     seen.sets("traveller", "Always");
     assert_eq!(seen.address("traveller"), address, "after a restart");
 
+    lab.apply(&network_to_move_on("moving", "eth2", &json!({})));
+    assert!(lab.set_roles(ROLE).status.success());
+    lab.ready_on("kubevirt/moving");
     keeps_it_in_moves(&seen, &address);
     keeps_it_when_a_handler_dies(&seen, &address);
     is_had_by_one_machine_at_a_time(&seen);
@@ -188,6 +195,7 @@ fn keeps_it_in_moves(seen: &Seen<'_>, address: &str) {
         lab.echo("fabric", address, "who are you?") && heard().contains(&mac)
     });
     let mut warm: BTreeMap<&str, Holds> = BTreeMap::new();
+    let mut there = BTreeMap::new();
     for number in 1..=MOVES {
         let from = lab.node_of("traveller");
         seen.moves(&format!("move-{number}"));
@@ -203,6 +211,7 @@ fn keeps_it_in_moves(seen: &Seen<'_>, address: &str) {
             let most = |node, memory: u64| warm.get(node).map_or(memory, |(before, _)| memory.max(*before));
             warm =
                 now.into_iter().map(|(node, (memory, files))| (node, (most(node, memory), files))).collect();
+            there = lab.footprint_by_kind();
         }
     }
     println!("longest silence: {:?}", counter.longest_silence());
@@ -210,6 +219,12 @@ fn keeps_it_in_moves(seen: &Seen<'_>, address: &str) {
     // Of both together: one of them has the guest.
     let files = |holds: &BTreeMap<_, Holds>| holds.values().map(|(_, files)| files).sum::<u64>();
     lab.until_it_is("what moves opened is closed", PATIENCE, || files(&seen.handlers()) <= files(&warm));
+    lab.until_it_is("pods that it left are gone", PATIENCE, || {
+        seen.json(&["pods", "-l", "vm.kubevirt.io/name=traveller"])["items"].as_array().unwrap().len() <= PODS
+    });
+    lab.until_it_is(&format!("there is no more than {there:?}"), PATIENCE, || {
+        lab.footprint_by_kind().iter().all(|(kind, count)| there.get(kind) >= Some(count))
+    });
     for (node, (memory, _)) in &warm {
         let now = seen.handlers()[node].0;
         assert!(now * 10 <= memory * 11, "the handler of {node} had {memory} KiB, and now has {now}");

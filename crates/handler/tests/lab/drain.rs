@@ -120,15 +120,13 @@ impl Installation {
         assert!(!drained.status.success(), "it cannot have been drained");
         self.until_it_is("all are to leave", ALL, || list(self, "vmim").len() == MACHINES);
         self.kubectl_ok(&["uncordon", "node-1"]);
-        let mut cancel = self.command(&["evacuate-cancel", "--node", "node-1"]);
-        let cancelled = cancel.env("KUBECONFIG", self.kubeconfig()).output().unwrap();
+        let cancelled = self.at_terminal(&["evacuate-cancel", "--node", "node-1"]).output().unwrap();
         let said = String::from_utf8_lossy(&cancelled.stdout);
         assert!(cancelled.status.success(), "{said}{}", String::from_utf8_lossy(&cancelled.stderr));
         assert_eq!(said.lines().count(), MACHINES, "{said}");
         self.until_it_is("no move is left", ALL, || list(self, "vmim").is_empty());
         assert_eq!(homes(self).as_deref(), Some(before));
-        let mut again = self.command(&["evacuate-cancel", "vm-1"]);
-        let refused = again.env("KUBECONFIG", self.kubeconfig()).output().unwrap();
+        let refused = self.at_terminal(&["evacuate-cancel", "vm-1"]).output().unwrap();
         let said = String::from_utf8_lossy(&refused.stderr);
         assert!(!refused.status.success() && said.contains("is not being evacuated"), "{said}");
     }

@@ -1,7 +1,7 @@
 //! Whatever goes wrong at whatever moment of a move: the guest runs at one place, as it was, and can move again.
 //!
-//! `GODWIT_SEED` draws others. `GODWIT_FAULTS` says how many of the combinations of a fault and a moment are tried, `GODWIT_FAULT` which
-//! ones, by a part of their names.
+//! Every fault is tried at one moment, which is drawn; `GODWIT_SEED` draws others. `GODWIT_FAULTS` says how many of the combinations of a
+//! fault and a moment are tried (`make faults`: all of them), `GODWIT_FAULT` which ones, by a part of their names.
 
 use std::fmt;
 use std::io::{BufRead as _, BufReader};
@@ -28,9 +28,8 @@ pub const ROLE: &str = r#"[{ "networkAttachmentDefinition": "moving", "role": "m
 /// So slow that memory is on its way for some seconds.
 const BANDWIDTH: &str = "32Mi";
 const FILLED_MIB: u64 = 32;
-/// How many combinations are tried unless told otherwise, and how many of them at the switch-over.
-const FEW: usize = 6;
-const FEW_AT_SWITCH_OVER: usize = 3;
+/// How many combinations are tried unless told otherwise: one of every fault.
+const FEW: usize = FAULTS.len();
 /// From a fault to the end of its move. The longest wait is the tunnel's for a peer that does not answer.
 const SETTLED: Duration = Duration::from_mins(4);
 /// Of the certificate that expires: long enough for a handler to come up with it, and for a move to begin.
@@ -54,6 +53,7 @@ enum Fault {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Moment {
+    Pending,
     Scheduling,
     Scheduled,
     PreparingTarget,
@@ -74,7 +74,8 @@ const FAULTS: [Fault; 9] = [
     Fault::Certificate,
     Fault::HandlersStop,
 ];
-const MOMENTS: [Moment; 6] = [
+const MOMENTS: [Moment; 7] = [
+    Moment::Pending,
     Moment::Scheduling,
     Moment::Scheduled,
     Moment::PreparingTarget,
@@ -95,9 +96,19 @@ impl Combination {
         all.filter(|combination| combination.can_be()).collect()
     }
 
+    /// In the order that they are tried in: one of every fault, then the others.
+    fn drawn(random: &mut fastrand::Rng) -> Vec<Self> {
+        let mut all = Self::all();
+        random.shuffle(&mut all);
+        let is_first = |place: usize| all[..place].iter().all(|before| before.fault != all[place].fault);
+        let (first, others): (Vec<usize>, _) = (0..all.len()).partition(|place| is_first(*place));
+        first.into_iter().chain(others).map(|place| all[place]).collect()
+    }
+
     /// What is not there yet cannot die.
     fn can_be(self) -> bool {
         match self.fault {
+            Fault::TargetHandler => self.moment >= Moment::Scheduling,
             Fault::TargetLauncher => self.moment >= Moment::Scheduled,
             Fault::TargetQemu => self.moment >= Moment::Running,
             // Before, they have nothing to wait for.
@@ -130,16 +141,12 @@ fn whatever_fails_during_a_move_the_guest_runs_at_one_place_and_can_move_again()
     let count = asked("GODWIT_FAULTS").map_or(FEW, |count| usize::try_from(count).unwrap());
     println!("GODWIT_SEED={seed} GODWIT_FAULTS={count}");
     let mut random = fastrand::Rng::with_seed(seed);
-    let mut all = Combination::all();
+    let mut order = Combination::drawn(&mut random);
     if let Ok(part) = std::env::var("GODWIT_FAULT") {
-        all.retain(|combination| combination.to_string().contains(&part));
+        order.retain(|combination| combination.to_string().contains(&part));
     }
-    assert!(!all.is_empty(), "GODWIT_FAULT names none");
-    random.shuffle(&mut all);
-    let (late, early): (Vec<_>, Vec<_>) =
-        all.into_iter().partition(|combination| combination.moment == Moment::SwitchOver);
-    let (first, rest) = late.split_at(FEW_AT_SWITCH_OVER.min(late.len()));
-    let order = first.iter().chain(&early).chain(rest).take(count);
+    assert!(!order.is_empty(), "GODWIT_FAULT names none");
+    order.truncate(count);
 
     let lab = Installation::with_traveller_in(LAB);
     // An address for each handler, and one that is free until a pool is to be full.
@@ -156,16 +163,16 @@ fn whatever_fails_during_a_move_the_guest_runs_at_one_place_and_can_move_again()
     let watch = Watch::start(&lab);
     let mut guest = Guest::default();
     guest.is_well(&lab, &watch);
-    for (round, combination) in order.enumerate() {
+    for (round, combination) in order.into_iter().enumerate() {
         let begun = Instant::now();
         let name = format!("round-{round}");
         lab.begin_anew();
         let patient = count > FEW;
-        let migration = lab.move_with(&name, *combination, patient, &mut random);
+        let migration = lab.move_with(&name, combination, patient, &mut random);
         lab.mend(combination.fault);
         let state = &migration["status"]["migrationState"];
         println!(
-            "{combination}: {} {} after {:.1?}",
+            "{round}: {combination}: {} {} after {:.1?}",
             migration["status"]["phase"],
             state["failureReason"],
             begun.elapsed()
@@ -224,6 +231,9 @@ impl Installation {
         self.ask_to_move(name);
         self.until_moment(name, combination.moment);
         thread::sleep(combination.delay(random));
+        // At the switch-over it may come a little late; else it meets a move that is under way.
+        let in_time = !self.is_over(name);
+        assert!(in_time || combination.moment == Moment::SwitchOver, "{combination} came too late");
         match combination.fault {
             Fault::SourceHandler => self.end_handler(&source, "KILL"),
             Fault::TargetHandler => {
@@ -240,7 +250,8 @@ impl Installation {
                 let job = format!("kubevirt.io/migrationJobUID={}", self.uid_of(name));
                 let process =
                     if combination.fault == Fault::TargetQemu { "qemu-system" } else { "virt-launcher" };
-                self.end(&target, "default", &job, process, "KILL");
+                let ended = self.end(&target, "default", &job, process, "KILL");
+                assert!(ended > 0 || self.is_over(name), "{combination}: there is none to end");
             }
             Fault::Controllers => self.signal_controllers("KILL"),
             Fault::FullPool => {
@@ -312,9 +323,8 @@ impl Installation {
     }
 
     fn signal_controllers(&self, signal: &str) {
-        for node in NODES {
-            self.end(node, "kubevirt", "kubevirt.io=virt-controller", "godwit", signal);
-        }
+        let on = |node| self.end(node, "kubevirt", "kubevirt.io=virt-controller", "godwit", signal);
+        assert!(NODES.into_iter().map(on).sum::<usize>() > 0, "there is no controller\n{}", self.describe());
     }
 
     /// Waits until the move has come so far, or is over.
@@ -322,7 +332,7 @@ impl Installation {
         let path = r"jsonpath={.status.phase}{'\n'}";
         let mut watch = self.kubectl_command(&["get", "vmim", name, "-w", "-o", path]);
         let mut watch = watch.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-        let way = ["Scheduling", "Scheduled", "PreparingTarget", "TargetReady", "Running"];
+        let way = ["Pending", "Scheduling", "Scheduled", "PreparingTarget", "TargetReady", "Running"];
         let wanted = way.len().min(moment as usize + 1) - 1;
         let lines = BufReader::new(watch.stdout.take().unwrap()).lines().map_while(Result::ok);
         for phase in lines {
@@ -342,9 +352,7 @@ impl Installation {
         self.until("the target has a node", SETTLED, || {
             let path = "jsonpath={.items[*].spec.nodeName}";
             let node = self.kubectl_ok(&["get", "pods", "-l", &job, "-o", path]);
-            let over =
-                matches!(self.migration(name)["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
-            (over || !node.is_empty()).then_some((!node.is_empty()).then_some(node))
+            (self.is_over(name) || !node.is_empty()).then_some((!node.is_empty()).then_some(node))
         })
     }
 
@@ -352,29 +360,31 @@ impl Installation {
         self.migration(name)["metadata"]["uid"].as_str().unwrap().to_owned()
     }
 
-    pub fn end_handler(&self, node: &str, signal: &str) {
-        self.end(node, "kubevirt", "kubevirt.io=virt-handler", "godwit", signal);
+    fn is_over(&self, name: &str) -> bool {
+        matches!(self.migration(name)["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
     }
 
-    /// Sends a signal to the processes of this name in pods of a node; those that are not there, or not any more, are well dead.
-    fn end(&self, node: &str, namespace: &str, label: &str, process: &str, signal: &str) {
+    pub fn end_handler(&self, node: &str, signal: &str) {
+        let ended = self.end(node, "kubevirt", "kubevirt.io=virt-handler", "godwit", signal);
+        assert!(ended > 0, "there is no handler on {node}\n{}", self.describe());
+    }
+
+    /// Sends a signal to the processes of this name in pods of a node, and says to how many.
+    fn end(&self, node: &str, namespace: &str, label: &str, process: &str, signal: &str) -> usize {
         let field = format!("spec.nodeName={node}");
         let path = "jsonpath={.items[*].metadata.uid}";
         let pods = ["-n", namespace, "get", "pods", "-l", label, "--field-selector", &field, "-o", path];
         let pods = self.kubectl_ok(&pods);
         let script = format!(
             r#"for pod in {pods}; do for process in $(ip netns pids $pod); do
-  case "$(cat /proc/$process/comm 2>/dev/null)" in {process}*) kill -{signal} $process;; esac
+  case "$(cat /proc/$process/comm)" in {process}*) kill -{signal} $process && echo;; esac
 done; done 2>/dev/null; true"#
         );
-        self.shell(node, &script);
+        self.shell(node, &script).lines().count()
     }
 
     /// Waits for the end of a move, whatever it is.
     fn settled(&self, name: &str) -> Value {
-        self.until("the move is over", SETTLED, || {
-            let migration = self.migration(name);
-            matches!(migration["status"]["phase"].as_str(), Some("Succeeded" | "Failed")).then_some(migration)
-        })
+        self.until("the move is over", SETTLED, || self.is_over(name).then(|| self.migration(name)))
     }
 }

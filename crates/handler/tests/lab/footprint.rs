@@ -1,10 +1,10 @@
 //! Everything on the nodes that belongs to launcher pods: what must be there for a machine that runs, and for none that does not.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::installation::{Installation, LauncherPod, NODES};
+use crate::installation::{Installation, LauncherPod};
 
 /// Every line names what it is and whose: files and their content, links and their other ends, mounts, processes.
 const LOOK: &str = r#"
@@ -31,7 +31,18 @@ impl Installation {
             let others = shown.lines().filter(|line| !own.iter().any(|uid| line.contains(uid)));
             others.map(|line| format!("{node} {line}")).collect()
         };
-        NODES.into_iter().flat_map(on).collect()
+        let nodes = self.kubectl_ok(&["get", "nodes", "-o", "jsonpath={.items[*].metadata.name}"]);
+        nodes.split(' ').flat_map(on).collect()
+    }
+
+    /// How many things of every kind there are: a guest that has moved has the same ones elsewhere.
+    pub fn footprint_by_kind(&self) -> BTreeMap<String, usize> {
+        let mut kinds = BTreeMap::new();
+        for line in self.footprint() {
+            let kind = line.split(' ').nth(1).unwrap().to_owned();
+            *kinds.entry(kind).or_default() += 1;
+        }
+        kinds
     }
 
     /// Waits until there is what there was, no more and no less.

@@ -92,6 +92,13 @@ impl Installation {
         self.kubectl_ok(&[&["-n", "kubevirt"], arguments].concat())
     }
 
+    /// The program, as a person uses it who has the cluster's kubeconfig.
+    pub fn at_terminal(&self, arguments: &[&str]) -> Command {
+        let mut command = self.command(arguments);
+        command.env("KUBECONFIG", self.kubeconfig());
+        command
+    }
+
     /// A file of the project, or the files of a directory.
     pub fn apply_file(&self, path: &str) {
         self.kubectl_ok(&["apply", "-f", project().join(path).to_str().unwrap()]);

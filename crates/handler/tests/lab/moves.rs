@@ -110,6 +110,36 @@ impl Installation {
         serde_json::from_str(&self.kubectl_ok(&["get", "vmim", name, "-o", "json"])).unwrap()
     }
 
+    fn moves(&self, name: &str) -> Value {
+        self.apply(&request(name));
+        self.ended(name)
+    }
+
+    /// As a person asks for it: to a node of their choice, over several connections.
+    fn comes_back_to(&self, node: &str) -> Value {
+        let home = self.node_of("traveller");
+        self.configure(&json!({ "parallelConnections": SEVERAL, "bandwidthPerMigration": "32Mi" }));
+        for (elsewhere, why) in [("nowhere", "there is no node nowhere"), (home.as_str(), "it runs on node")]
+        {
+            let refused = self.at_terminal(&["migrate", "traveller", "--node", elsewhere]).output().unwrap();
+            let said = String::from_utf8_lossy(&refused.stderr);
+            assert!(!refused.status.success() && said.contains(why), "{said}");
+        }
+        let mut asking = self.at_terminal(&["migrate", "traveller", "--node", node, "--wait", "--json"]);
+        let asking = asking.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let open = || self.number(&home, r#"godwit_tunnel_connections{channel="memory"}"#);
+        self.until_it_is("memory takes several connections", PATIENCE, || open() > SEVERAL);
+        let answer = asking.wait_with_output().unwrap();
+        assert!(answer.status.success(), "{answer:?}\n{}", self.describe());
+        let outcome: Value = serde_json::from_slice(&answer.stdout).unwrap();
+        assert_eq!(
+            (&outcome["succeeded"], &outcome["targetNode"]),
+            (&json!(true), &json!(node)),
+            "{outcome}"
+        );
+        self.migration(outcome["migration"].as_str().unwrap())
+    }
+
     /// Waits for the end of a move.
     pub fn ended(&self, name: &str) -> Value {
         let over = || {
@@ -185,18 +215,8 @@ fn a_guest_moves_and_comes_back_with_its_memory_its_address_and_its_connections(
     let first = lab.node_of("traveller");
     let mut home = first.clone();
     for name in ["there", "back"] {
-        if name == "back" {
-            // Of three nodes, the one that it came from.
-            lab.kubectl_ok(&["cordon", &other(&lab, &[&first, &home])]);
-            lab.configure(&json!({ "parallelConnections": SEVERAL, "bandwidthPerMigration": "32Mi" }));
-        }
         let begun = Instant::now();
-        lab.apply(&request(name));
-        if name == "back" {
-            let open = || lab.number(&home, r#"godwit_tunnel_connections{channel="memory"}"#);
-            lab.until_it_is("memory takes several connections", PATIENCE, || open() > SEVERAL);
-        }
-        let migration = lab.ended(name);
+        let migration = if name == "back" { lab.comes_back_to(&first) } else { lab.moves(name) };
         assert_eq!(migration["status"]["phase"], "Succeeded", "{migration:#}\n{}", lab.describe());
         let took = begun.elapsed();
         let node = lab.node_of("traveller");
@@ -204,7 +224,7 @@ fn a_guest_moves_and_comes_back_with_its_memory_its_address_and_its_connections(
         let progress = &migration["status"]["progress"];
         println!("{name}: {home} to {node} in {took:?}, silence {:?}, {progress}", listener.silence());
         assert!(progress["processedBytes"].as_u64().unwrap() > FILLED_MIB << 20, "{progress}");
-        assert!(progress["downtimeMs"].is_u64(), "{progress}");
+        assert!(progress["downtimeMs"].is_u64() && progress["elapsedMs"].is_u64(), "{progress}");
         let state = &migration["status"]["migrationState"];
         assert_eq!((&state["sourceNode"], &state["targetNode"]), (&json!(home), &json!(node)), "{state:#}");
         assert_eq!(lab.phase("traveller"), "Running");
@@ -293,6 +313,14 @@ fn a_move_that_is_cut_off_or_given_up_leaves_the_guest_alone_and_the_next_one_su
         (&json!("enough"), &json!("Succeeded")),
         "{state:#}"
     );
+
+    // To delete the request is to cancel the move.
+    lab.apply(&request("deleted"));
+    lab.under_way("deleted");
+    lab.kubectl_ok(&["delete", "vmim", "deleted", "--timeout=60s"]);
+    let state: Value = serde_json::from_str(&lab.show("traveller", ".status.migrationState")).unwrap();
+    assert_eq!((&state["failed"], &state["abortStatus"]), (&json!(true), &json!("Succeeded")), "{state:#}");
+    assert_eq!(lab.node_of("traveller"), home);
 
     lab.configure(&json!({ "bandwidthPerMigration": "0" }));
     lab.apply(&request("in-the-clear"));
@@ -408,10 +436,4 @@ impl Installation {
 fn number(text: &str, name: &str) -> Option<u64> {
     let shown = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
     shown.trim_end_matches(".0").parse().ok()
-}
-
-/// A node that is none of these.
-fn other(lab: &Installation, not: &[&str]) -> String {
-    let nodes = lab.kubectl_ok(&["get", "nodes", "-o", "jsonpath={.items[*].metadata.name}"]);
-    nodes.split(' ').find(|node| !not.contains(node)).unwrap().to_owned()
 }

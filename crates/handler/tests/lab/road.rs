@@ -52,7 +52,7 @@ impl Installation {
 
     /// The address of an interface of a node's handler.
     pub fn address_of(&self, node: &str, interface: &str) -> IpAddr {
-        let shown = self.in_handler(node, &format!("ip -br -4 address show {interface}"));
+        let shown = self.in_handler(node, &format!("ip -br address show scope global dev {interface}"));
         let address = shown.split_whitespace().nth(2).unwrap_or_else(|| panic!("{node}: {shown}"));
         address.split('/').next().unwrap().parse().unwrap()
     }
@@ -60,7 +60,11 @@ impl Installation {
     /// Every handler listens on the address of this interface, by this interface, and nowhere else.
     pub fn listens_only_on(&self, interface: &str) {
         for node in NODES {
-            let expected = format!("{}%{interface}:9186", self.address_of(node, interface));
+            let address = match self.address_of(node, interface) {
+                IpAddr::V4(address) => address.to_string(),
+                IpAddr::V6(address) => format!("[{address}]"),
+            };
+            let expected = format!("{address}%{interface}:9186");
             assert_eq!(self.listeners(node), [expected], "{node}");
         }
     }
@@ -110,6 +114,13 @@ fn guest_memory_takes_the_network_that_is_named_and_says_where_it_cannot() {
         let (status, message) = lab.condition("MigrationNetworkReady");
         (status == "False" && message.contains("node-3: ")).then_some(())
     });
+
+    // One of IPv6 takes its place.
+    lab.apply(&network_to_move_on("six", "eth1", &json!({ "range": "2001:db8:7::/64" })));
+    assert!(lab.set_roles(&ROLE.replace("fast", "six")).status.success());
+    lab.ready_on("kubevirt/six");
+    lab.listens_only_on("migration0");
+    assert!(lab.address_of("node-1", "migration0").is_ipv6());
 
     assert!(lab.set_roles("[]").status.success());
     lab.ready_on("the pod network");
