@@ -4,7 +4,7 @@ CARGO ?= cargo
 target := $(or $(CARGO_TARGET_DIR),target)
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup setup-vm build demo test bench test-kubernetes record fmt fmt-check lint rust launcher-image kubectl kube-rs fuzz clean
+.PHONY: help setup setup-vm build demo test bench test-kubernetes faults record fmt fmt-check lint rust launcher-image kubectl kube-rs fuzz clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,6 +32,10 @@ test-kubernetes: ## the same tests on the real kube-apiserver (built on first us
 	$(call on_real_server,tests/kubectl/run)
 	$(call on_real_server,tests/kube-rs/run)
 	tools/kubernetes/control-plane run --bare -- tools/kubernetes/facts check
+
+faults: setup-vm ## every fault at every moment of a move, in a lab (about 45 min); GODWIT_SEED draws other delays
+	$(CARGO) build --locked -p godwit -p virt-launcher -p godwit-cni
+	GODWIT_FAULTS=1000 $(own_mounts) $(CARGO) test --locked -p handler --test lab faults -- --nocapture
 
 bench: build ## every benchmark, each beside what it is measured against (about 30 min on a quiet machine)
 	@tools/setup kubernetes
