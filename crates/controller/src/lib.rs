@@ -27,6 +27,7 @@ mod installation;
 pub mod lease;
 pub mod mac;
 pub mod operator;
+mod placement;
 pub mod pod;
 mod report;
 pub mod setting;

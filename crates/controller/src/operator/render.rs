@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-use api::kubevirt::{KubeVirt, NodePlacement};
+use api::kubevirt::KubeVirt;
 use api::multus::full_name;
 use api::names::{annotations, interfaces};
 use k8s_openapi::api::apps::v1::DaemonSet;
@@ -14,7 +14,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::Resource as _;
 use sha2::{Digest as _, Sha256};
 
-use crate::Error;
+use crate::{Error, placement};
 
 const MANIFEST: &str = include_str!("virt-handler.yaml");
 /// Tells a handler which network its pod was made with.
@@ -35,11 +35,11 @@ pub fn render(installation: &KubeVirt, network: Option<&str>) -> Result<Rendered
     set.metadata.owner_references = installation.controller_owner_ref(&()).map(|owner| vec![owner]);
     let spec = set.spec.get_or_insert_default();
     let pod = spec.template.spec.get_or_insert_default();
-    let placement = installation.spec.workloads.as_ref().and_then(|config| config.node_placement.clone());
-    if let Some(NodePlacement { node_selector, affinity, tolerations }) = placement {
-        pod.node_selector = (!node_selector.is_empty()).then_some(node_selector);
-        pod.affinity = affinity;
-        pod.tolerations.get_or_insert_default().extend(tolerations);
+    let placed = placement::of(installation);
+    pod.affinity = Some(placement::affinity(placed));
+    if let Some(placed) = placed {
+        pod.node_selector = Some(placed.node_selector.clone()).filter(|labels| !labels.is_empty());
+        pod.tolerations.get_or_insert_default().extend(placed.tolerations.iter().cloned());
     }
     let meta = spec.template.metadata.get_or_insert_default();
     let notes = meta.annotations.get_or_insert_default();
@@ -136,5 +136,24 @@ mod tests {
         let (placed, placed_id) = rendered(placed, None);
         assert_eq!(placed["spec"]["template"]["spec"]["nodeSelector"], json!({ "disk": "fast" }));
         assert_ne!(plain_id, placed_id);
+    }
+
+    #[test]
+    fn no_handler_is_for_a_witness_whatever_else_is_asked_of_nodes() {
+        let no_witness = json!({ "key": labels::WITNESS_NODE, "operator": "NotIn", "values": ["true"] });
+        let required = |spec: Value| {
+            let nodes = &rendered(spec, None).0["spec"]["template"]["spec"]["affinity"]["nodeAffinity"];
+            nodes["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"].clone()
+        };
+        assert_eq!(required(json!({})), json!([{ "matchExpressions": [no_witness] }]));
+        let fast = json!({ "key": "disk", "operator": "Exists" });
+        let named = json!([{ "key": "metadata.name", "operator": "In", "values": ["n1"] }]);
+        let asked =
+            json!({ "nodeSelectorTerms": [{ "matchExpressions": [fast] }, { "matchFields": named }] });
+        let nodes = json!({ "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": asked } });
+        assert_eq!(
+            required(json!({ "workloads": { "nodePlacement": { "affinity": nodes } } })),
+            json!([{ "matchExpressions": [fast, no_witness] }, { "matchExpressions": [no_witness], "matchFields": named }])
+        );
     }
 }

@@ -217,6 +217,25 @@ async fn an_installation_becomes_handlers_and_says_when_they_are_there() {
 }
 
 #[tokio::test]
+async fn a_witness_has_no_handler_and_nobody_waits_for_one() {
+    let site = Site::new().await;
+    let nodes: Api<Node> = Api::all(site.cluster.client.clone());
+    let witness = Patch::Merge(json!({ "metadata": { "labels": { labels::WITNESS_NODE: "true" } } }));
+    nodes.patch("node04", &PatchParams::default(), &witness).await.unwrap();
+    site.start();
+    eventually("all others to have one", async || {
+        site.kubelets(|_| true).await;
+        let handlers = site.handlers().await;
+        (handlers.len() == 3 && handlers.iter().all(is_ready)).then_some(())
+    })
+    .await;
+    site.reason(reasons::ALL_COMPONENTS_READY).await;
+    let places: Vec<String> =
+        site.handlers().await.into_iter().filter_map(|pod| pod.spec?.node_name).collect();
+    assert!(!places.contains(&"node04".to_owned()), "{places:?}");
+}
+
+#[tokio::test]
 async fn a_migration_network_is_rolled_out_by_a_canary_and_taken_back() {
     let site = Site::deployed().await;
     site.define().await;

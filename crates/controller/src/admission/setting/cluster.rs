@@ -5,10 +5,12 @@
 use api::condition::{self, ConditionStatus};
 use api::harvester::{ClusterNetwork, Setting, VlanConfig, VlanStatus};
 use api::kubevirt::{KubeVirt, VirtualMachineInstanceMigration};
-use api::names::{annotations, conditions, labels};
+use api::names::{annotations, conditions};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::networking::v1::ServiceCIDR;
 use kube::ResourceExt as _;
+
+use crate::placement;
 
 /// How many controllers of a kind there are unless the installation says otherwise.
 const REPLICAS: u8 = 2;
@@ -45,17 +47,8 @@ impl Cluster {
 
     /// The nodes that can run virtual machines: each has a handler, which needs an address.
     pub fn hosts(&self) -> impl Iterator<Item = &Node> {
-        let placement = self
-            .installation
-            .as_ref()
-            .and_then(|installation| installation.spec.workloads.as_ref())
-            .and_then(|workloads| workloads.node_placement.as_ref());
-        let chosen = move |node: &&Node| {
-            placement.is_none_or(|placement| {
-                placement.node_selector.iter().all(|(name, value)| node.labels().get(name) == Some(value))
-            })
-        };
-        self.nodes.iter().filter(|node| !is_witness(node)).filter(chosen)
+        let placed = self.installation.as_ref().and_then(placement::of);
+        self.nodes.iter().filter(move |node| placement::takes(placed, node))
     }
 
     /// How many synchronization controllers there are to be.
@@ -94,11 +87,6 @@ impl Cluster {
             _ => Presence::Unknown,
         }
     }
-}
-
-/// Whether the node only votes.
-fn is_witness(node: &Node) -> bool {
-    node.labels().get(labels::WITNESS_NODE).is_some_and(|value| value == "true")
 }
 
 /// Whether a `VlanConfig` attaches a node: as Harvester noted it, else by its selector.
