@@ -31,7 +31,8 @@ pub struct Demand {
     pub nodes: u64,
     /// How many of them may run two pods in a rolling update.
     pub surge: Share,
-    /// How many of them may be replaced at once: so many addresses rest while as many others are asked for.
+    /// How many of them may be replaced at once: so many addresses rest while as many others are asked for. It is all that
+    /// rests only if an address rests no longer than a pod takes to be replaced; to see to that is the asker's part.
     pub replaced: Share,
     /// Others on the same network, and how many each needs at most.
     pub others: Vec<(String, u64)>,

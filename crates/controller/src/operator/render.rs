@@ -156,4 +156,12 @@ mod tests {
             json!([{ "matchExpressions": [fast, no_witness] }, { "matchExpressions": [no_witness], "matchFields": named }])
         );
     }
+
+    #[test]
+    fn an_address_has_rested_before_the_next_handler_is_replaced() {
+        let (set, _) = rendered(json!({}), None);
+        let probe = &set["spec"]["template"]["spec"]["containers"][0]["readinessProbe"];
+        let unready = probe["initialDelaySeconds"].as_u64().unwrap();
+        assert!(u64::from(crate::setting::definition::REST_SECONDS) <= unready);
+    }
 }

@@ -17,6 +17,10 @@ use crate::admission::setting::{MigrationNetwork, NormalRange, texts};
 const IPAM: &str = "godwit-ipam";
 /// The first version whose attachments are checked and collected.
 const CNI_VERSION: &str = "1.0.0";
+/// How long a handler's address rests. Its successor is not ready any sooner, and the next node's handler waits for that, so no more
+/// addresses rest than handlers are replaced at once: what head-room is counted by. It can be as short as that because handlers
+/// prove who they are: a neighbour that still takes the address for its last holder's costs a second try, and nothing else.
+pub(crate) const REST_SECONDS: u32 = 2;
 /// So much of the hash is enough to tell one network from the last.
 const DIGITS_IN_NAME: usize = 10;
 
@@ -58,7 +62,7 @@ pub fn render(
 
 fn config(name: &str, network: &MigrationNetwork, cluster_network: &ClusterNetwork) -> Value {
     let told = cluster_network.annotations();
-    let mut config = json!({ "cniVersion": CNI_VERSION, "name": name, "ipam": ipam(&network.ranges()) });
+    let mut config = json!({ "cniVersion": CNI_VERSION, "name": name, "ipam": ipam(network) });
     if let Some(uplink) = told.get(annotations::UPLINK) {
         config["type"] = json!("macvlan");
         config["master"] = json!(uplink);
@@ -77,8 +81,9 @@ fn config(name: &str, network: &MigrationNetwork, cluster_network: &ClusterNetwo
     config
 }
 
-/// One range in the keys of one, two as a list: everybody then gets an address of each.
-fn ipam(ranges: &[NormalRange]) -> Value {
+/// One range in the keys of one, two as a list: everybody then gets an address of each. Addresses are counted by segment: those who
+/// are on one, with an older range or the new, never get the same, and equal ranges on two have nothing to do with each other.
+fn ipam(network: &MigrationNetwork) -> Value {
     let written = |range: &NormalRange| {
         let mut written = json!({ "range": range.network.to_string() });
         if let Some((first, last)) = range.ends {
@@ -90,12 +95,23 @@ fn ipam(ranges: &[NormalRange]) -> Value {
         }
         written
     };
-    let mut ipam = match ranges {
+    let mut ipam = match network.ranges().as_slice() {
         [only] => written(only),
         several => json!({ "ipRanges": several.iter().map(written).collect::<Vec<_>>() }),
     };
     ipam["type"] = json!(IPAM);
+    ipam["network_name"] = json!(segment_name(network));
+    ipam["rest_seconds"] = json!(REST_SECONDS);
     ipam
+}
+
+/// The segment in the letters of a network's name. What follows the last of a cluster network's own is the VLAN or that there is none,
+/// so no two segments have one name.
+fn segment_name(network: &MigrationNetwork) -> String {
+    match network.vlan {
+        Some(vlan) => format!("{}-vlan-{vlan}", network.cluster_network),
+        None => format!("{}-untagged", network.cluster_network),
+    }
 }
 
 /// Whether a definition says what it is to say. What others add to its labels is theirs, and JSON may be laid out anyhow.
@@ -142,7 +158,10 @@ mod tests {
             json!({
                 "cniVersion": "1.0.0", "name": definition.name_any(), "type": "bridge", "bridge": "mig-br",
                 "vlan": 200, "mtu": 9000,
-                "ipam": { "type": "godwit-ipam", "range": "10.1.0.0/24", "exclude": ["10.1.0.1-10.1.0.2"] },
+                "ipam": {
+                    "type": "godwit-ipam", "network_name": "mig-vlan-200", "rest_seconds": 2,
+                    "range": "10.1.0.0/24", "exclude": ["10.1.0.1-10.1.0.2"],
+                },
             })
         );
         assert_eq!(definition.namespace().as_deref(), Some("kubevirt"));
@@ -161,7 +180,7 @@ mod tests {
             config(&definition),
             json!({
                 "cniVersion": "1.0.0", "name": definition.name_any(), "type": "macvlan", "master": "eth1", "mode": "bridge",
-                "ipam": { "type": "godwit-ipam", "ipRanges": [
+                "ipam": { "type": "godwit-ipam", "network_name": "mig-untagged", "rest_seconds": 2, "ipRanges": [
                     { "range": "10.1.0.0/24" },
                     { "range": "fd00::/64", "range_start": "fd00::10", "range_end": "fd00::1f", "exclude": ["fd00::11"] },
                 ]},
@@ -176,6 +195,31 @@ mod tests {
             rendered(r#"{"clusterNetwork":"mig","range":"fd00::/64"}"#, &[(annotations::BRIDGE, "br-fast")]);
         assert_eq!(config(&definition)["bridge"], "br-fast");
         assert_eq!(config(&definition).get("vlan"), None);
+    }
+
+    #[test]
+    fn addresses_are_counted_by_segment_whatever_the_range() {
+        let counted_in = |value: &str| {
+            let ipam = config(&rendered(value, &[]))["ipam"].clone();
+            // As the plugin reads it.
+            let settings = addressing::PoolSettings {
+                network_name: Some(ipam["network_name"].as_str().unwrap().to_owned()),
+                range: Some(ipam["range"].as_str().unwrap().to_owned()),
+                ..addressing::PoolSettings::default()
+            };
+            addressing::Pool::read(&settings).unwrap().network_name().unwrap().to_owned()
+        };
+        let of = counted_in(r#"{"clusterNetwork":"mig","vlan":200,"range":"10.1.0.0/24"}"#);
+        for (value, same) in [
+            (r#"{"clusterNetwork":"mig","vlan":200,"range":"10.1.0.0/25"}"#, true),
+            (r#"{"clusterNetwork":"mig","vlan":200,"range":"fd00:1::/64"}"#, true),
+            (r#"{"clusterNetwork":"mig","vlan":201,"range":"10.1.0.0/24"}"#, false),
+            (r#"{"clusterNetwork":"mig","range":"10.1.0.0/24"}"#, false),
+            (r#"{"clusterNetwork":"gim","vlan":200,"range":"10.1.0.0/24"}"#, false),
+            (r#"{"clusterNetwork":"mig-vlan-200","range":"10.1.0.0/24"}"#, false),
+        ] {
+            assert_eq!(counted_in(value) == of, same, "{value}");
+        }
     }
 
     #[test]

@@ -33,7 +33,10 @@ async fn a_network_is_set_rolled_out_proved_and_ready() {
     assert_eq!(config["mtu"], 9000);
     assert_eq!(
         config["ipam"],
-        json!({ "type": "godwit-ipam", "range": "10.1.0.0/24", "exclude": ["10.1.0.1"] })
+        json!({
+            "type": "godwit-ipam", "network_name": "mig-vlan-200", "rest_seconds": 2,
+            "range": "10.1.0.0/24", "exclude": ["10.1.0.1"],
+        })
     );
     let noted =
         async || world.setting().await.annotations().contains_key(annotations::MIGRATION_NETWORK_HASH);
