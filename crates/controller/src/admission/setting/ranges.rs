@@ -3,25 +3,35 @@
 //! Stricter than a pool itself: a range is a network and nothing else, an exclusion lies inside of a range, and nothing is passed
 //! over. Ranges are intervals and are never walked through: a /8 and a /64 are read as fast as a /30.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
 use addressing::pool::{Key, Rule};
 use addressing::{AddressSet, Family, Interval, Network, Pool, PoolSettings, RangeSettings, text};
 use api::harvester::MigrationNetworkValue;
 
 use crate::admission::Causes;
 
-/// Addresses that no handler takes for its migration address, and what they are.
-const NOT_FOR_HOSTS: [(&str, &str); 10] = [
-    ("0.0.0.0/8", "which no host can have"),
-    ("127.0.0.0/8", "which are loopback addresses"),
-    ("169.254.0.0/16", "which are link-local addresses"),
-    ("224.0.0.0/4", "which are multicast addresses"),
-    ("240.0.0.0/4", "which are reserved"),
-    ("::/128", "which no host can have"),
-    ("::1/128", "which is the loopback address"),
-    ("::ffff:0:0/96", "which are IPv4 addresses written as IPv6"),
-    ("fe80::/10", "which are link-local addresses"),
-    ("ff00::/8", "which are multicast addresses"),
+/// Addresses that no handler takes for its migration address, by base and length, and what they are.
+const NOT_FOR_HOSTS: [(IpAddr, u8, &str); 10] = [
+    (v4(0, 0), 8, "which no host can have"),
+    (v4(127, 0), 8, "which are loopback addresses"),
+    (v4(169, 254), 16, "which are link-local addresses"),
+    (v4(224, 0), 4, "which are multicast addresses"),
+    (v4(240, 0), 4, "which are reserved"),
+    (IpAddr::V6(Ipv6Addr::UNSPECIFIED), 128, "which no host can have"),
+    (IpAddr::V6(Ipv6Addr::LOCALHOST), 128, "which is the loopback address"),
+    (IpAddr::V6(Ipv4Addr::UNSPECIFIED.to_ipv6_mapped()), 96, "which are IPv4 addresses written as IPv6"),
+    (v6(0xfe80), 10, "which are link-local addresses"),
+    (v6(0xff00), 8, "which are multicast addresses"),
 ];
+
+const fn v4(first: u8, second: u8) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::new(first, second, 0, 0))
+}
+
+const fn v6(first: u16) -> IpAddr {
+    IpAddr::V6(Ipv6Addr::new(first, 0, 0, 0, 0, 0, 0, 0))
+}
 
 /// The addresses of a value, and the field of each range. None: something was refused.
 pub(super) fn pool(
@@ -124,9 +134,9 @@ impl<'a> Reader<'a> {
             }
         };
         let addresses: AddressSet = network.into();
-        for (block, what) in NOT_FOR_HOSTS {
-            // They are networks: a test reads every one.
-            let Ok(block) = block.parse::<Network>() else { continue };
+        for (base, length, what) in NOT_FOR_HOSTS {
+            // No length is beyond its family: each of them refuses a value in the table of tests.
+            let Some(block) = Network::around(base, length) else { continue };
             if addresses.overlaps(&block.into()) {
                 self.refuse(
                     field,

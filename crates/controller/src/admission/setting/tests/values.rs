@@ -4,7 +4,7 @@ use super::{Row, accept, refuse};
 
 const NOT_A_RANGE: &str = "Give the addresses of the network, such as 10.1.0.0/24 or fd00:1::/64.";
 
-pub(super) const ROWS: [Row; 52] = [
+pub(super) const ROWS: [Row; 61] = [
     // Nothing is wanted.
     accept(""),
     accept(" \n"),
@@ -153,6 +153,49 @@ pub(super) const ROWS: [Row; 52] = [
         )],
     ),
     refuse(
+        r#"{"clusterNetwork":"mig","range":"127.0.0.0/16"}"#,
+        &[(
+            "value.range",
+            "127.0.0.0/16 has addresses of 127.0.0.0/8, which are loopback addresses: choose another range.",
+        )],
+    ),
+    refuse(
+        r#"{"clusterNetwork":"mig","range":"240.1.0.0/16"}"#,
+        &[(
+            "value.range",
+            "240.1.0.0/16 has addresses of 240.0.0.0/4, which are reserved: choose another range.",
+        )],
+    ),
+    refuse(
+        r#"{"clusterNetwork":"mig","range":"::/64"}"#,
+        &[("value.range", "::/64 has addresses of ::/128, which no host can have: choose another range.")],
+    ),
+    refuse(
+        r#"{"clusterNetwork":"mig","range":"::1/128"}"#,
+        &[(
+            "value.range",
+            "::1/128 has addresses of ::1/128, which is the loopback address: choose another range.",
+        )],
+    ),
+    refuse(
+        r#"{"clusterNetwork":"mig","range":"::ffff:10.1.0.0/120"}"#,
+        &[("value.range", r#""::ffff:10.1.0.0" is an IPv4 address written as IPv6: did you mean 10.1.0.0?"#)],
+    ),
+    refuse(
+        r#"{"clusterNetwork":"mig","range":"::fffe:0:0/95"}"#,
+        &[(
+            "value.range",
+            "::fffe:0:0/95 has addresses of ::ffff:0.0.0.0/96, which are IPv4 addresses written as IPv6: choose another range.",
+        )],
+    ),
+    refuse(
+        r#"{"clusterNetwork":"mig","range":"ff02::/64"}"#,
+        &[(
+            "value.range",
+            "ff02::/64 has addresses of ff00::/8, which are multicast addresses: choose another range.",
+        )],
+    ),
+    refuse(
         r#"{"clusterNetwork":"mig","range":"10.1.0.0/24","rangeV6":"10.2.0.0/24"}"#,
         &[("value.rangeV6", "10.2.0.0/24 is an IPv4 network: write it into range.")],
     ),
@@ -183,6 +226,20 @@ pub(super) const ROWS: [Row; 52] = [
                 "fd00:2::1 is not one of the usable addresses fd00:1::1-fd00:1::ffff:ffff:ffff:fffe: choose one of those.",
             ),
         ],
+    ),
+    refuse(
+        r#"{"clusterNetwork":"mig","rangeV6":"fd00:1::/64","rangeV6End":"fd00:2::1"}"#,
+        &[(
+            "value.rangeV6End",
+            "fd00:2::1 is not one of the usable addresses fd00:1::1-fd00:1::ffff:ffff:ffff:fffe: choose one of those.",
+        )],
+    ),
+    refuse(
+        r#"{"clusterNetwork":"mig","rangeV6":"fd00:1::/64","rangeV6Start":"fd00:1::20","rangeV6End":"fd00:1::10"}"#,
+        &[(
+            "value.rangeV6End",
+            "fd00:1::10 is not one of the usable addresses fd00:1::20-fd00:1::ffff:ffff:ffff:fffe: choose one of those.",
+        )],
     ),
     // Exclusions.
     accept(r#"{"clusterNetwork":"mig","range":"10.1.0.0/24","exclude":[]}"#),
