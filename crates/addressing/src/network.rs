@@ -27,6 +27,16 @@ impl Network {
         Some(Self { family, base: number(address) & !span(host_bits), prefix_length })
     }
 
+    /// The smallest network that has every address of an interval.
+    pub fn covering(interval: &Interval) -> Self {
+        let (first, last) = interval.numbers();
+        let family = interval.family();
+        // What differs between the ends is the host's part.
+        let shared = (first ^ last).leading_zeros().saturating_sub(u128::BITS - u32::from(family.bits()));
+        let prefix_length = u8::try_from(shared).unwrap_or(0);
+        Self { family, base: first & !span(family.bits() - prefix_length), prefix_length }
+    }
+
     pub fn family(&self) -> Family {
         self.family
     }

@@ -38,7 +38,31 @@ fn a_length_beyond_the_family_is_no_network() {
     assert_eq!(Network::around("::1".parse().unwrap(), 129), None);
 }
 
+#[test]
+fn the_smallest_network_around_an_interval() {
+    for (first, last, network) in [
+        ("10.42.1.0", "10.42.9.255", "10.42.0.0/20"),
+        ("192.168.1.7", "192.168.1.7", "192.168.1.7/32"),
+        ("127.255.255.255", "128.0.0.0", "0.0.0.0/0"),
+        ("fd42:0:0:1::", "fd42::9:ffff:ffff:ffff:ffff", "fd42::/60"),
+        ("::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "::/0"),
+        ("::1", "::1", "::1/128"),
+    ] {
+        let interval = Interval::new(first.parse().unwrap(), last.parse().unwrap()).unwrap();
+        assert_eq!(Network::covering(&interval).to_string(), network);
+    }
+}
+
 proptest! {
+    #[test]
+    fn no_smaller_network_has_both_ends(interval in naive::interval()) {
+        let covering = Network::covering(&interval);
+        prop_assert!(covering.interval().covers(&interval));
+        let halves = [interval.first(), interval.last()]
+            .map(|end| Network::around(end, covering.prefix_length() + 1));
+        prop_assert!(halves[0].is_none() || halves[0] != halves[1]);
+    }
+
     #[test]
     fn a_network_is_its_addresses(one in naive::network(), two in naive::network(), address in naive::address()) {
         let (ones, twos) = (walk(&one.interval()), walk(&two.interval()));

@@ -9,6 +9,7 @@
 //! off must always be possible, but not under a migration's feet.
 
 pub mod cluster;
+mod overlaps;
 mod ranges;
 pub mod rules;
 mod value;

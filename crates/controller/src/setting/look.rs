@@ -9,7 +9,7 @@ use api::harvester::{ClusterNetwork, Setting, VlanConfig, VlanStatus};
 use api::kubevirt::{KubeVirt, MigrationPhase, VirtualMachineInstanceMigration};
 use api::multus::NetworkAttachmentDefinition;
 use api::names::{annotations, objects, reasons};
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use k8s_openapi::api::networking::v1::ServiceCIDR;
 use kube::api::ListParams;
 use kube::{Api, Client, Resource, ResourceExt as _};
@@ -18,6 +18,9 @@ use serde::de::DeserializeOwned;
 use super::definition;
 use crate::admission::setting::{Cluster, is_under_way};
 use crate::error::{Error, named};
+
+/// The API server's own service, which has the first address of every service range.
+const API_SERVICE: (&str, &str) = ("default", "kubernetes");
 
 /// What could not be looked at, in Harvester's words.
 #[derive(Debug)]
@@ -44,6 +47,9 @@ pub async fn cluster(client: &Client, namespace: &str) -> Result<Cluster, Unseen
             settings.get_opt(name).await.map_err(Error::api("reading", named::<Setting>(None, name)))?;
         other_settings.extend(setting);
     }
+    let service_ranges = list::<ServiceCIDR>(&Api::all(client.clone())).await?;
+    // Older clusters do not tell their service ranges.
+    let api_service = if service_ranges.is_empty() { api_service(client).await? } else { None };
     Ok(Cluster {
         installation: KubeVirt::in_charge(installations),
         nodes: list::<Node>(&Api::all(client.clone())).await?,
@@ -51,8 +57,15 @@ pub async fn cluster(client: &Client, namespace: &str) -> Result<Cluster, Unseen
         vlan_configs: list::<VlanConfig>(&Api::all(client.clone())).await?,
         vlan_statuses: list::<VlanStatus>(&Api::all(client.clone())).await?,
         other_settings,
-        service_ranges: list::<ServiceCIDR>(&Api::all(client.clone())).await?,
+        service_ranges,
+        api_service,
     })
+}
+
+async fn api_service(client: &Client) -> Result<Option<Service>, Error> {
+    let (namespace, name) = API_SERVICE;
+    let services: Api<Service> = Api::namespaced(client.clone(), namespace);
+    services.get_opt(name).await.map_err(Error::api("reading", named::<Service>(Some(namespace), name)))
 }
 
 /// Every migration, over or not.
@@ -93,7 +106,7 @@ pub async fn pods(client: &Client, namespace: &str) -> Result<Vec<Pod>, Error> {
     list(&Api::namespaced(client.clone(), namespace)).await
 }
 
-/// All of a kind; none where the kind is not served: older clusters do not tell their service ranges.
+/// All of a kind; none where the kind is not served.
 async fn list<K>(api: &Api<K>) -> Result<Vec<K>, Error>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,

@@ -6,7 +6,7 @@ use api::condition::{self, ConditionStatus};
 use api::harvester::{ClusterNetwork, Setting, VlanConfig, VlanStatus};
 use api::kubevirt::{KubeVirt, VirtualMachineInstanceMigration};
 use api::names::{annotations, conditions};
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::networking::v1::ServiceCIDR;
 use kube::ResourceExt as _;
 
@@ -26,6 +26,8 @@ pub struct Cluster {
     /// Settings whose networks may be in the way.
     pub other_settings: Vec<Setting>,
     pub service_ranges: Vec<ServiceCIDR>,
+    /// The API server's own service, where no service ranges are told.
+    pub api_service: Option<Service>,
 }
 
 /// What a cluster network is on a node.

@@ -4,19 +4,17 @@
 //! depend on how large a range is.
 
 use addressing::headroom::{Demand, Share};
-use addressing::overlap::NamedNetwork;
-use addressing::{AddressSet, Interval, Network, Pool, PoolSettings};
 use api::condition::{self, ConditionEntry};
-use api::harvester::Setting;
 use api::names::{annotations, conditions, objects};
 use kube::ResourceExt as _;
-use serde::Deserialize;
 
 use super::cluster::{Cluster, Presence};
-use super::value::{MigrationNetwork, segment};
+use super::overlaps;
+use super::value::MigrationNetwork;
 use crate::admission::{Cause, Causes};
 
-/// How many handlers are replaced at once in a rolling update, once the first has shown that it works.
+/// How many handlers are replaced at once in a rolling update, once the first has shown that it works. As many addresses rest, and
+/// no more: see the rest in the definition, and the readiness of handlers.
 const REPLACED: Share = Share::Percent(10);
 /// The longest name of a link.
 const LONGEST_LINK: usize = 15;
@@ -28,7 +26,7 @@ pub fn judge(network: &MigrationNetwork, cluster: &Cluster, root: &str) -> Vec<C
     let mut causes = Causes::default();
     judge_cluster_network(network, cluster, root, &mut causes);
     judge_head_room(network, cluster, root, &mut causes);
-    judge_overlaps(network, cluster, root, &mut causes);
+    overlaps::judge(network, cluster, root, &mut causes);
     causes.0
 }
 
@@ -47,10 +45,13 @@ fn judge_cluster_network(network: &MigrationNetwork, cluster: &Cluster, root: &s
         return;
     };
     judge_attachment(network, found.annotations(), root, causes);
-    // The nodes' own network is there wherever a node is.
+    // The nodes' own network is there wherever a node is: they could not have said anything otherwise. Harvester does not ask
+    // whether it is ready either.
     if name == objects::MANAGEMENT_CLUSTER_NETWORK {
         return;
     }
+    // What nobody has said is no objection: Harvester never asks the cluster network itself, only each node's VlanStatus, and so do we
+    // below, where silence is one. But a cluster network that says that it is not ready is believed.
     let of_network = found.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     if condition::is_false(of_network, conditions::HARVESTER_READY) {
         let why = condition::find(of_network, conditions::HARVESTER_READY).map(ConditionEntry::message);
@@ -149,119 +150,12 @@ fn judge_head_room(network: &MigrationNetwork, cluster: &Cluster, root: &str, ca
     }
 }
 
-/// Whether other addresses are in the way: of networks on the same segment what is given, of routed ones all.
-fn judge_overlaps(network: &MigrationNetwork, cluster: &Cluster, root: &str, causes: &mut Causes) {
-    let given = NamedNetwork {
-        name: String::new(),
-        segment: Some(network.segment()),
-        addresses: network.allocatable(),
-    };
-    let mut settings = Vec::new();
-    for setting in &cluster.other_settings {
-        match network_of(setting) {
-            Ok(other) => settings.extend(other),
-            Err(why) => causes.invalid(
-                format!("{root}.range"),
-                format!(
-                    "The setting {} cannot be read ({why}), so nobody can tell whether its addresses are in the way: correct it first.",
-                    setting.name_any()
-                ),
-            ),
-        }
-    }
-    // On its segment every address of the range is thought to be near, so what lies elsewhere would not be reached.
-    let whole = NamedNetwork { addresses: network.networks(), ..given.clone() };
-    let routed = routed(cluster);
-    for overlap in given.overlaps(&settings).into_iter().chain(whole.overlaps(&routed)) {
-        causes.invalid(
-            format!("{root}.{}", network.field_of(&overlap.addresses)),
-            format!(
-                "The range overlaps with {} in {}: choose addresses that nothing else has.",
-                overlap.other.name,
-                list(&super::texts(&overlap.addresses))
-            ),
-        );
-    }
-}
-
-/// The networks that packets are routed to, wherever they are.
-fn routed(cluster: &Cluster) -> Vec<NamedNetwork> {
-    let intervals = |texts: Vec<&String>| -> AddressSet {
-        texts
-            .into_iter()
-            .filter_map(|text| text.parse::<Network>().ok())
-            .map(|network| network.interval())
-            .collect()
-    };
-    let pods = cluster.nodes.iter().filter_map(|node| node.spec.as_ref());
-    let pods = pods.flat_map(|spec| spec.pod_cidrs.iter().flatten().chain(&spec.pod_cidr)).collect();
-    let services = cluster.service_ranges.iter().filter_map(|range| range.spec.as_ref());
-    let services = services.flat_map(|spec| spec.cidrs.iter().flatten()).collect();
-    let nodes = cluster.nodes.iter().filter_map(|node| node.status.as_ref());
-    let nodes: AddressSet = nodes
-        .flat_map(|status| status.addresses.iter().flatten())
-        .filter_map(|address| address.address.parse().ok())
-        .map(Interval::single)
-        .collect();
-    [
-        ("the pod network", intervals(pods)),
-        ("the service network", intervals(services)),
-        ("addresses of nodes", nodes),
-    ]
-    .map(|(name, addresses)| NamedNetwork { name: name.to_owned(), segment: None, addresses })
-    .into()
-}
-
-/// The network of another setting, as far as it concerns us: Harvester may add fields.
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct OtherNetwork {
-    cluster_network: String,
-    vlan: u16,
-    range: String,
-    exclude: Vec<String>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct SharedVolumes {
-    /// They have no network of their own.
-    #[serde(rename = "share-storage-network")]
-    share: bool,
-    network: Option<OtherNetwork>,
-}
-
-/// What a setting of another network takes; none: nothing.
-fn network_of(setting: &Setting) -> Result<Option<NamedNetwork>, String> {
-    let (name, value) = (setting.name_any(), setting.spec.effective_value());
-    if value.trim().is_empty() {
-        return Ok(None);
-    }
-    let read = if name == objects::RWX_NETWORK_SETTING {
-        serde_json::from_str::<SharedVolumes>(value).map(|volumes| volumes.network.filter(|_| !volumes.share))
-    } else {
-        serde_json::from_str(value).map(Some)
-    };
-    let Some(other) = read.map_err(|error| error.to_string())?.filter(|other| !other.range.is_empty()) else {
-        return Ok(None);
-    };
-    let settings =
-        PoolSettings { range: Some(other.range), exclude: other.exclude, ..PoolSettings::default() };
-    let pool = Pool::read(&settings).map_err(|problems| problems.to_string())?;
-    let vlan = Some(other.vlan).filter(|vlan| *vlan > 1);
-    Ok(Some(NamedNetwork {
-        name: format!("the setting {name}"),
-        segment: Some(segment(&other.cluster_network, vlan)),
-        addresses: pool.allocatable(),
-    }))
-}
-
 fn nodes(names: &[String]) -> String {
     format!("{} {}", if names.len() == 1 { "node" } else { "nodes" }, list(names))
 }
 
 /// The first few, and how many more there are.
-fn list(names: &[String]) -> String {
+pub(super) fn list(names: &[String]) -> String {
     match names.len().checked_sub(TOLD) {
         None | Some(0) => names.join(", "),
         Some(more) => format!("{} and {more} more", names[..TOLD].join(", ")),

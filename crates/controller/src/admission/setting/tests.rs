@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on stops")]
 
 mod fitting;
+mod in_the_way;
 mod requests;
 mod spelling;
 mod values;
@@ -11,6 +12,8 @@ use serde_json::{Value, json};
 
 use super::cluster::Cluster;
 use super::{read, rules};
+
+const PLAIN: &str = r#"{"clusterNetwork":"mig","vlan":200,"range":"10.1.0.0/24"}"#;
 
 /// A row: a value, what is special about the cluster, and what is refused, field by field. Nothing refused: it is accepted.
 struct Row {
@@ -107,6 +110,7 @@ fn three_nodes() -> Cluster {
         service_ranges: vec![object(
             json!({ "metadata": { "name": "kubernetes" }, "spec": { "cidrs": ["10.43.0.0/16", "fd43::/112"] } }),
         )],
+        api_service: None,
     }
 }
 
@@ -143,11 +147,12 @@ fn values_are_judged_by_themselves() {
 #[test]
 fn values_are_judged_in_their_cluster() {
     judge(&fitting::ROWS);
+    judge(&in_the_way::ROWS);
 }
 
 #[test]
 fn the_table_is_long_enough_to_have_every_rule() {
-    assert!(values::ROWS.len() + fitting::ROWS.len() >= 80);
+    assert!(values::ROWS.len() + fitting::ROWS.len() + in_the_way::ROWS.len() >= 80);
 }
 
 #[test]

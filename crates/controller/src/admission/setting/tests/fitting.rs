@@ -1,12 +1,10 @@
-//! Values in a cluster: the cluster network, the room, and what is in the way.
+//! Values in a cluster: the cluster network, and the room.
 
 use serde_json::json;
 
-use super::{Row, accept, fit, node, object, ready, refuse, setting, unfit, vlan_status};
+use super::{PLAIN, Row, accept, fit, node, object, ready, refuse, unfit, vlan_status};
 
-const PLAIN: &str = r#"{"clusterNetwork":"mig","vlan":200,"range":"10.1.0.0/24"}"#;
-
-pub(super) const ROWS: [Row; 46] = [
+pub(super) const ROWS: [Row; 36] = [
     // The cluster network is there.
     refuse(
         r#"{"clusterNetwork":"fast","range":"10.1.0.0/24"}"#,
@@ -118,6 +116,17 @@ pub(super) const ROWS: [Row; 46] = [
             "metadata": { "name": "kubevirt" }, "spec": { "workloads": { "nodePlacement": { "nodeSelector": { "rack": "1" } } } },
         })));
     }),
+    fit(PLAIN, |cluster| {
+        cluster.vlan_configs[0] = matching("mig", r#"["n1","n3"]"#);
+        cluster.installation = Some(object(json!({
+            "metadata": { "name": "kubevirt" },
+            "spec": { "workloads": { "nodePlacement": { "affinity": { "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": [
+                    { "matchExpressions": [{ "key": "rack", "operator": "NotIn", "values": ["2"] }] },
+                ]},
+            }}}}},
+        })));
+    }),
     // Each node says so.
     unfit(
         PLAIN,
@@ -180,7 +189,7 @@ pub(super) const ROWS: [Row; 46] = [
             "Too few addresses: the network needs 7 = 3 nodes + 1 resting in a rolling update + 2 synchronization controllers + 1 more of those in a rolling update; 10.1.0.0/29 has 6 = 6 usable (10.1.0.1-10.1.0.6); 1 missing. Choose a larger range, or exclude less.",
         )],
     ),
-    refuse(r#"{"clusterNetwork":"mig","range":"10.1.0.0/24","exclude":["10.1.0.8-10.1.0.254"]}"#, &[]),
+    accept(r#"{"clusterNetwork":"mig","range":"10.1.0.0/24","exclude":["10.1.0.8-10.1.0.254"]}"#),
     refuse(
         r#"{"clusterNetwork":"mig","range":"10.1.0.0/24","exclude":["10.1.0.7-10.1.0.254"]}"#,
         &[(
@@ -219,92 +228,17 @@ pub(super) const ROWS: [Row; 46] = [
             "Too few addresses: the network needs 9 = 3 nodes + 1 resting in a rolling update + 4 synchronization controllers + 1 more of those in a rolling update; 10.1.0.0/29 has 6 = 6 usable (10.1.0.1-10.1.0.6); 3 missing. Choose a larger range, or exclude less.",
         )],
     ),
-    // What is in the way: pods, services, nodes.
-    refuse(
-        r#"{"clusterNetwork":"mig","range":"10.42.0.0/16","exclude":["10.42.0.0/17"]}"#,
-        &[(
-            "value.range",
-            "The range overlaps with the pod network in 10.42.1.0-10.42.3.255, 10.42.9.0/24: choose addresses that nothing else has.",
-        )],
-    ),
-    refuse(
-        r#"{"clusterNetwork":"mig","range":"10.1.0.0/24","rangeV6":"fd42::/56"}"#,
-        &[(
-            "value.rangeV6",
-            "The range overlaps with the pod network in fd42:0:0:1::-fd42::3:ffff:ffff:ffff:ffff, fd42:0:0:9::/64: choose addresses that nothing else has.",
-        )],
-    ),
-    refuse(
-        r#"{"clusterNetwork":"mig","range":"10.43.7.0/24"}"#,
-        &[(
-            "value.range",
-            "The range overlaps with the service network in 10.43.7.0/24: choose addresses that nothing else has.",
-        )],
-    ),
-    refuse(
-        r#"{"clusterNetwork":"mig","range":"192.168.0.0/16"}"#,
-        &[(
-            "value.range",
-            "The range overlaps with addresses of nodes in 192.168.1.1-192.168.1.3, 192.168.1.9: choose addresses that nothing else has.",
-        )],
-    ),
-    // Other networks, by cluster network and VLAN.
-    unfit(
-        PLAIN,
-        |cluster| {
-            cluster.other_settings.push(setting("storage-network", r#"{"clusterNetwork":"mig","vlan":200,"range":"10.1.0.0/25","exclude":["10.1.0.64/26"],"exclusiveVlan":true}"#));
-        },
-        &[(
-            "value.range",
-            "The range overlaps with the setting storage-network in 10.1.0.1-10.1.0.63: choose addresses that nothing else has.",
-        )],
-    ),
-    fit(PLAIN, |cluster| {
-        cluster
-            .other_settings
-            .push(setting("storage-network", r#"{"clusterNetwork":"mig","vlan":201,"range":"10.1.0.0/24"}"#));
+    // A node that is left out needs none; nor does a witness.
+    fit(r#"{"clusterNetwork":"mig","range":"10.1.0.0/29"}"#, |cluster| {
+        cluster.installation = Some(object(json!({
+            "metadata": { "name": "kubevirt" },
+            "spec": { "workloads": { "nodePlacement": { "affinity": { "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": [
+                    { "matchExpressions": [{ "key": "rack", "operator": "Lt", "values": ["3"] }] },
+                ]},
+            }}}}},
+        })));
     }),
-    fit(PLAIN, |cluster| {
-        cluster
-            .other_settings
-            .push(setting("storage-network", r#"{"clusterNetwork":"nic","vlan":200,"range":"10.1.0.0/24"}"#));
-    }),
-    fit(
-        r#"{"clusterNetwork":"mig","vlan":200,"range":"10.1.0.0/24","exclude":["10.1.0.0/25"]}"#,
-        |cluster| {
-            cluster.other_settings.push(setting(
-                "storage-network",
-                r#"{"clusterNetwork":"mig","vlan":200,"range":"10.1.0.0/25"}"#,
-            ));
-        },
-    ),
-    unfit(
-        r#"{"clusterNetwork":"mig","vlan":0,"range":"10.1.0.0/24"}"#,
-        |cluster| {
-            cluster.other_settings.push(setting("rwx-network", r#"{"share-storage-network":false,"network":{"clusterNetwork":"mig","vlan":1,"range":"10.1.0.240/28"}}"#));
-        },
-        &[(
-            "value.range",
-            "The range overlaps with the setting rwx-network in 10.1.0.241-10.1.0.254: choose addresses that nothing else has.",
-        )],
-    ),
-    fit(PLAIN, |cluster| {
-        cluster.other_settings.push(setting("rwx-network", r#"{"share-storage-network":true,"network":{"clusterNetwork":"mig","vlan":200,"range":"10.1.0.0/24"}}"#));
-    }),
-    fit(PLAIN, |cluster| {
-        cluster.other_settings.extend([
-            setting("rwx-network", r#"{"share-storage-network":false}"#),
-            setting("storage-network", ""),
-        ]);
-    }),
-    unfit(
-        PLAIN,
-        |cluster| cluster.other_settings.push(setting("storage-network", r#"{"range":"10.1.0.0"}"#)),
-        &[(
-            "value.range",
-            r#"The setting storage-network cannot be read (range: "10.1.0.0" lacks the length of its prefix: a network is written as address/length), so nobody can tell whether its addresses are in the way: correct it first."#,
-        )],
-    ),
     // Everything at once.
     refuse(
         r#"{"clusterNetwork":"fast","range":"10.43.0.0/29"}"#,
