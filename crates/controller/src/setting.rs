@@ -2,12 +2,14 @@
 //!
 //! It writes the setting's definitions and one field of `KubeVirt`, each by server-side apply with a field manager of its own, so
 //! that nobody else's words are touched; handlers are the operator's. It is called when the setting, a definition, the
-//! `KubeVirt` object or a pod of the installation changes, and from time to time; what was changed by hand is put right.
+//! `KubeVirt` object, a pod of the installation or what the network must fit changes, and from time to time; what was changed by
+//! hand is put right.
 
 pub mod decide;
 pub mod definition;
 mod look;
 pub mod phase;
+mod surroundings;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -73,15 +75,17 @@ pub(crate) async fn run(context: Arc<Context>) {
         watcher::Config::default().fields(&format!("metadata.name={}", objects::MIGRATION_NETWORK_SETTING));
     let definitions: Api<NetworkAttachmentDefinition> = Api::namespaced(client.clone(), &namespace);
     let installations: Api<KubeVirt> = Api::namespaced(client.clone(), &namespace);
-    let pods: Api<Pod> = Api::namespaced(client, &namespace);
+    let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
+    let (changes, following) = surroundings::follow(&client);
     let all = watcher::Config::default;
-    Controller::new(settings, ours)
+    let reconciling = Controller::new(settings, ours)
         .watches(definitions, all(), |_| Some(setting()))
         .watches(installations, all(), |_| Some(setting()))
         .watches(pods, all(), |_| Some(setting()))
+        .reconcile_all_on(changes)
         .run(reconcile, retry, Arc::new(Work { context, failures: AtomicU32::new(0) }))
-        .for_each(async |_| {})
-        .await;
+        .for_each(async |_| {});
+    tokio::join!(following, reconciling);
 }
 
 fn setting() -> ObjectRef<Setting> {

@@ -226,7 +226,6 @@ async fn a_node_that_does_not_fit_is_told_before_it_fails() {
     world.establish(FIRST).await;
     let name = world.network_in_use().await;
     cluster.add_node("node03").await;
-    world.place_handler("node03").await;
     world
         .told(
             "RollingOut",
@@ -235,6 +234,6 @@ async fn a_node_that_does_not_fit_is_told_before_it_fails() {
         .await;
     assert_eq!(world.network_in_use().await, name, "nothing is undone");
     world.reach("node03").await;
-    world.roll("node03").await;
+    world.start_handler("node03").await;
     world.follow("Ready", "on 3 of 3 nodes").await;
 }
