@@ -43,7 +43,8 @@ pub fn settled(request: &Value) -> Option<Answer> {
             code: 405,
             reason: "MethodNotAllowed",
             message: format!(
-                "Disallow delete setting name {MIGRATION_NETWORK_SETTING}: to switch the network off, set value to an empty text."
+                "Disallow delete setting name {MIGRATION_NETWORK_SETTING}: to switch the network off, set value to an empty text, and default \
+                 as well if it has one."
             ),
         }),
         Some("UPDATE") if written(old) == written(new) => Some(Answer::Allow),

@@ -21,7 +21,7 @@ use api::condition::{self, ConditionEntry as _};
 use api::harvester::Setting;
 use api::kubevirt::KubeVirt;
 use api::multus::{NetworkAttachmentDefinition, parse_networks};
-use api::names::{annotations, conditions, labels};
+use api::names::{annotations, conditions, labels, reasons};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 
@@ -32,9 +32,10 @@ use crate::admission::setting::{Cluster, MigrationNetwork, read, rules};
 use crate::installation::is_behind;
 use crate::pod;
 
-/// When to look again at what no watch tells of: cluster networks, nodes, migrations.
-const WAITING: Duration = Duration::from_secs(5);
-/// And when all is well.
+/// When to look again for the end of migrations: they change too often to be watched, and are over soon.
+const MOVING: Duration = Duration::from_secs(5);
+/// And whatever else is waited for. It need not grow: what a phase depends on is watched, so this finds only what slipped by, and
+/// other settings and service ranges, which nobody waits for by the second. What fails is tried again sooner, and ever more seldom.
 const RESTING: Duration = Duration::from_mins(1);
 
 /// Everything that a decision is made of.
@@ -93,7 +94,12 @@ pub struct Decision {
 
 impl Decision {
     fn wait(phase: Phase) -> Self {
-        Self { actions: Vec::new(), phase, attention: Vec::new(), again: WAITING }
+        Self { actions: Vec::new(), phase, attention: Vec::new(), again: RESTING }
+    }
+
+    /// Nothing is written under the feet of what moves.
+    fn wait_for(moving: &[String]) -> Self {
+        Self { again: MOVING, ..Self::wait(Phase::Applying { waiting_for: moving.to_vec() }) }
     }
 
     fn act(actions: Vec<Action>) -> Self {
@@ -128,7 +134,7 @@ fn establish(
         return Decision::wait(Phase::Validating(unfit));
     }
     if !in_use && !situation.moving.is_empty() {
-        return Decision::wait(Phase::Applying { waiting_for: situation.moving.to_vec() });
+        return Decision::wait_for(situation.moving);
     }
     let mut decision = Decision::act(Vec::new());
     // Without its cluster network nobody can tell what the definition is to say; it stays as it is.
@@ -150,9 +156,9 @@ fn establish(
     if !decision.actions.is_empty() {
         return decision;
     }
-    let (there, hosts) = arrived(situation, &name);
-    if there < hosts {
-        return Decision { phase: Phase::RollingOut { done: there, of: hosts }, ..decision };
+    let (left, hosts) = missing(situation, &name);
+    if !left.is_empty() {
+        return Decision { phase: rolling_out(left, hosts, Some(installation)), ..decision };
     }
     if let Some(why) = unproved(installation, true) {
         return Decision { phase: Phase::Verifying(why), ..decision };
@@ -173,23 +179,26 @@ fn remove(situation: &Situation<'_>) -> Decision {
         |installation: &&KubeVirt| used(installation, situation.namespace).is_some_and(definition::is_ours);
     if let Some(installation) = installation.filter(uses_ours) {
         if !situation.moving.is_empty() {
-            return Decision::wait(Phase::Applying { waiting_for: situation.moving.to_vec() });
+            return Decision::wait_for(situation.moving);
         }
         return Decision::act(vec![Action::Leave { installation: Installation::of(installation) }]);
     }
-    let text = "No migration network is set: virtual machines move over the pod network.".to_owned();
+    let somebodys = installation.and_then(|installation| {
+        let network = installation.spec.migration_network()?;
+        Some(format!("{network}, which KubeVirt {} names", installation.name_any()))
+    });
+    let road = somebodys.unwrap_or_else(|| "the pod network".to_owned());
+    let text = format!("No migration network is set: virtual machines move over {road}.");
     let decision = Decision::act(Vec::new());
     if situation.definitions.is_empty() {
         return finish(situation, None, None, text, decision);
     }
     let handlers: Vec<&Pod> = situation.pods.iter().filter(|pod| is_handler(pod)).collect();
-    let still = handlers
-        .iter()
-        .filter(|pod| networks(pod, situation.namespace).iter().any(|name| definition::is_ours(name)));
-    let still = still.count();
-    if still > 0 {
-        let of = handlers.len();
-        return Decision { phase: Phase::RollingOut { done: of - still, of }, ..decision };
+    let on_ours =
+        |pod: &&&Pod| networks(pod, situation.namespace).iter().any(|name| definition::is_ours(name));
+    let still: Vec<String> = handlers.iter().filter(on_ours).map(|pod| place(pod)).collect();
+    if !still.is_empty() {
+        return Decision { phase: rolling_out(still, handlers.len(), installation), ..decision };
     }
     if let Some(why) = installation.and_then(|installation| unproved(installation, false)) {
         return Decision { phase: Phase::Verifying(why), ..decision };
@@ -224,7 +233,7 @@ fn finish(
     {
         decision.actions.push(Action::Record { hash, definition });
     }
-    Decision { phase: Phase::Ready(text), again: RESTING, ..decision }
+    Decision { phase: Phase::Ready(text), ..decision }
 }
 
 /// The definition that `KubeVirt` uses, if it is of its own namespace.
@@ -255,8 +264,28 @@ fn networks(pod: &Pod, namespace: &str) -> BTreeSet<String> {
     read.into_iter().filter(|network| here(&network.namespace)).map(|network| network.name).collect()
 }
 
-/// On how many of the nodes that need it a ready handler has the network, and how many those are.
-fn arrived(situation: &Situation<'_>, name: &str) -> (usize, usize) {
+/// Where a pod is, or else which it is.
+fn place(pod: &Pod) -> String {
+    let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
+    node.unwrap_or_else(|| format!("pod {}", pod.name_any()))
+}
+
+/// How far handlers are, and why they come no further, if the installation has given up.
+fn rolling_out(left: Vec<String>, of: usize, installation: Option<&KubeVirt>) -> Phase {
+    // What it says of an earlier configuration says nothing of this one.
+    let stuck = installation.filter(|installation| !is_behind(installation)).and_then(|installation| {
+        let said = &installation.status.as_ref()?.conditions;
+        let failed = [conditions::AVAILABLE, conditions::DEGRADED]
+            .into_iter()
+            .filter_map(|type_| condition::find(said, type_))
+            .find(|condition| condition.reason() == reasons::DEPLOYMENT_FAILED)?;
+        Some(format!("KubeVirt {} says {}: {}", installation.name_any(), failed.reason(), failed.message()))
+    });
+    Phase::RollingOut { done: of.saturating_sub(left.len()), of, left, stuck }
+}
+
+/// The nodes that need the network and have no ready handler with it, and how many need it.
+fn missing(situation: &Situation<'_>, name: &str) -> (Vec<String>, usize) {
     let hosts: BTreeSet<String> = situation.cluster.hosts().map(kube::ResourceExt::name_any).collect();
     let there: BTreeSet<&str> = situation
         .pods
@@ -265,9 +294,9 @@ fn arrived(situation: &Situation<'_>, name: &str) -> (usize, usize) {
         .filter(|pod| pod::is_ready(pod))
         .filter(|pod| networks(pod, situation.namespace).contains(name))
         .filter_map(|pod| pod.spec.as_ref()?.node_name.as_deref())
-        .filter(|node| hosts.contains(*node))
         .collect();
-    (there.len(), hosts.len())
+    let of = hosts.len();
+    (hosts.into_iter().filter(|host| !there.contains(host.as_str())).collect(), of)
 }
 
 /// Why the installation has not shown that its network works. None: it has.

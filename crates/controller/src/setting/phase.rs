@@ -8,6 +8,9 @@ use api::names::{conditions, reasons};
 
 use crate::admission::Cause;
 
+/// So many nodes are named.
+const NAMED: usize = 5;
+
 /// How far the setting is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Phase {
@@ -22,18 +25,20 @@ pub enum Phase {
         waiting_for: Vec<String>,
     },
     RollingOut {
+        /// So many nodes have arrived.
         done: usize,
         of: usize,
+        /// Those that have not.
+        left: Vec<String>,
+        /// Why it does not go on, if it does not.
+        stuck: Option<String>,
     },
     /// And what is missing.
     Verifying(String),
     /// And what is in effect.
     Ready(String),
     /// Something could not be done; it is tried again.
-    Failed {
-        reason: &'static str,
-        why: String,
-    },
+    Failed { reason: &'static str, why: String },
 }
 
 /// What a phase is in the condition.
@@ -58,7 +63,14 @@ impl Told {
 impl Phase {
     /// Whether a person must do something.
     pub fn is_failure(&self) -> bool {
-        matches!(self, Self::Invalid(_) | Self::NoInstallation | Self::Validating(_) | Self::Failed { .. })
+        matches!(
+            self,
+            Self::Invalid(_)
+                | Self::NoInstallation
+                | Self::Validating(_)
+                | Self::RollingOut { stuck: Some(_), .. }
+                | Self::Failed { .. }
+        )
     }
 
     /// The condition; `attention` is what no longer fits although it is in effect.
@@ -81,10 +93,16 @@ impl Phase {
                 reasons::APPLYING,
                 format!("Nothing was changed yet: waits for the end of {}.", waiting_for.join(", ")),
             ),
-            Self::RollingOut { done, of } => (
-                reasons::ROLLING_OUT,
-                format!("RollingOut {done}/{of}: virt-handler is being moved, node by node."),
-            ),
+            Self::RollingOut { done, of, left, stuck } => {
+                let how = match stuck {
+                    None => "virt-handler is being moved, node by node".to_owned(),
+                    Some(why) => format!("virt-handler cannot be moved: {}", why.trim_end_matches('.')),
+                };
+                (
+                    reasons::ROLLING_OUT,
+                    format!("RollingOut {done}/{of}: {how}. Not there yet: {}.", named(left)),
+                )
+            }
             Self::Verifying(why) => (
                 reasons::VERIFYING,
                 format!("Waits until the network is proved: {}.", why.trim_end_matches('.')),
@@ -97,6 +115,14 @@ impl Phase {
         }
         let status = ConditionStatus::from(matches!(self, Self::Ready(_)));
         Told { status, reason, message }
+    }
+}
+
+/// The first few, and how many more there are.
+fn named(nodes: &[String]) -> String {
+    match nodes.len().checked_sub(NAMED) {
+        None | Some(0) => nodes.join(", "),
+        Some(more) => format!("{} and {more} more", nodes[..NAMED].join(", ")),
     }
 }
 

@@ -3,7 +3,8 @@
 mod kills;
 mod world;
 
-use api::names::annotations;
+use api::condition;
+use api::names::{annotations, conditions};
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
@@ -234,6 +235,13 @@ async fn a_node_that_does_not_fit_is_told_before_it_fails() {
         .await;
     assert_eq!(world.network_in_use().await, name, "nothing is undone");
     world.reach("node03").await;
+    eventually("nothing but the handler to be missing", async || {
+        let status = world.setting().await.status.unwrap_or_default();
+        let configured = condition::find(&status.conditions, conditions::CONFIGURED)?;
+        let rolling = "RollingOut 2/3: virt-handler is being moved, node by node. Not there yet: node03.";
+        (configured.message.as_deref() == Some(rolling)).then_some(())
+    })
+    .await;
     world.start_handler("node03").await;
     world.follow("Ready", "on 3 of 3 nodes").await;
 }

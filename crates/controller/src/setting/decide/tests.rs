@@ -177,7 +177,10 @@ fn a_network_is_written_rolled_out_proved_and_then_noted() {
         assert_eq!(decision.actions, []);
         assert_eq!(
             told(&decision),
-            format!("False RollingOut: RollingOut {done}/3: virt-handler is being moved, node by node.")
+            format!(
+                "False RollingOut: RollingOut {done}/3: virt-handler is being moved, node by node. Not there yet: {}.",
+                NODES[done..].join(", ")
+            )
         );
         world.rolls(done, &first);
     }
@@ -260,7 +263,8 @@ fn without_a_value_all_of_it_goes_when_the_last_handler_has_left() {
         let decision = world.decide();
         assert_eq!(decision.actions, []);
         assert!(
-            told(&decision).starts_with(&format!("False RollingOut: RollingOut {done}/3")),
+            told(&decision).starts_with(&format!("False RollingOut: RollingOut {done}/3"))
+                && told(&decision).ends_with(&format!("Not there yet: {}.", NODES[done..].join(", "))),
             "{}",
             told(&decision)
         );
@@ -286,9 +290,16 @@ fn a_network_that_somebody_else_set_is_left_alone() {
     world.cluster.installation.as_mut().unwrap().status = None;
     let decision = world.decide();
     assert_eq!(decision.actions, []);
-    assert!(matches!(decision.phase, Phase::Ready(_)), "nothing of ours is there, so nothing is awaited");
+    assert_eq!(
+        told(&decision),
+        "True Ready: No migration network is set: virtual machines move over by-hand, which KubeVirt kubevirt names.",
+        "nothing of ours is there, so nothing is awaited"
+    );
     world.cluster.installation = None;
-    assert!(matches!(world.decide().phase, Phase::Ready(_)));
+    assert_eq!(
+        told(&world.decide()),
+        "True Ready: No migration network is set: virtual machines move over the pod network."
+    );
 }
 
 #[test]
@@ -396,8 +407,70 @@ fn a_handler_that_is_not_ready_or_ends_has_not_arrived() {
     let first = name(FIRST);
     world.settle(&first);
     world.pods[1].status = object(json!({ "phase": "Running" }));
-    assert!(matches!(world.decide().phase, Phase::RollingOut { done: 2, of: 3 }));
+    let without_n2 = Phase::RollingOut { done: 2, of: 3, left: vec!["n2".to_owned()], stuck: None };
+    assert_eq!(world.decide().phase, without_n2);
     world.settle(&first);
     world.pods[1].metadata.deletion_timestamp = object(json!("2026-01-01T00:00:00Z"));
-    assert!(matches!(world.decide().phase, Phase::RollingOut { done: 2, of: 3 }));
+    assert_eq!(world.decide().phase, without_n2);
+}
+
+#[test]
+fn a_roll_out_that_is_stuck_says_why_and_where() {
+    let mut world = World::new(FIRST);
+    let first = name(FIRST);
+    let decision = world.decide();
+    world.act(&decision);
+    world.rolls(0, &first);
+    let fails = |world: &mut World, behind: i64| {
+        let installation = world.cluster.installation.as_mut().unwrap();
+        let why = "An error occurred during deployment: virt-handler-n2 on n2 does not become ready: CrashLoopBackOff";
+        installation.status = object(json!({
+            "observedGeneration": installation.metadata.generation.unwrap() - behind,
+            "conditions": [
+                { "type": "Available", "status": "False", "reason": "DeploymentFailed", "message": why },
+                { "type": "Degraded", "status": "True", "reason": "DeploymentFailed", "message": why },
+            ],
+        }));
+    };
+    fails(&mut world, 0);
+    let decision = world.decide();
+    assert_eq!(
+        told(&decision),
+        "False RollingOut: RollingOut 1/3: virt-handler cannot be moved: KubeVirt kubevirt says DeploymentFailed: \
+         An error occurred during deployment: virt-handler-n2 on n2 does not become ready: CrashLoopBackOff. \
+         Not there yet: n2, n3."
+    );
+    assert!(decision.phase.is_failure());
+    // What it said of the configuration before is over.
+    fails(&mut world, 1);
+    assert!(!world.decide().phase.is_failure());
+    // The same on the way back.
+    world.setting.spec.value.clear();
+    let decision = world.decide();
+    world.act(&decision);
+    fails(&mut world, 0);
+    assert_eq!(
+        told(&world.decide()),
+        "False RollingOut: RollingOut 2/3: virt-handler cannot be moved: KubeVirt kubevirt says DeploymentFailed: \
+         An error occurred during deployment: virt-handler-n2 on n2 does not become ready: CrashLoopBackOff. \
+         Not there yet: n1."
+    );
+}
+
+#[test]
+fn not_more_nodes_are_named_than_a_person_reads() {
+    let left = (1..=7).map(|number| format!("n{number}")).collect();
+    let told = Phase::RollingOut { done: 0, of: 7, left, stuck: None }.tell(&[]);
+    assert!(told.message.ends_with("Not there yet: n1, n2, n3, n4, n5 and 2 more."), "{}", told.message);
+}
+
+#[test]
+fn only_the_end_of_a_migration_is_asked_for_often() {
+    let mut world = World::new(FIRST);
+    world.moving = vec!["migration shop/move".to_owned()];
+    assert_eq!(world.decide().again, MOVING);
+    for value in ["{", r#"{"clusterNetwork":"gone","range":"10.2.0.0/24"}"#] {
+        world.setting.spec.value = value.to_owned();
+        assert_eq!(world.decide().again, RESTING, "{value}");
+    }
 }

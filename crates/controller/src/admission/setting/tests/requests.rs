@@ -80,7 +80,11 @@ fn it_is_never_deleted() {
     let Answer::Deny { code: 405, reason: "MethodNotAllowed", message } = answer else {
         panic!("{answer:?}")
     };
-    assert!(message.starts_with("Disallow delete setting name vm-migration-network"), "{message}");
+    assert_eq!(
+        message,
+        "Disallow delete setting name vm-migration-network: to switch the network off, set value to an empty text, and default as \
+         well if it has one."
+    );
 }
 
 #[test]
