@@ -346,15 +346,7 @@ impl Launcher {
     async fn tell(&mut self, command: &Command) {
         let Some(talk) = &mut self.talk else { return };
         tracing::info!(pod = self.pod.name, command = command.name(), "telling the launcher");
-        match command {
-            Command::Start { .. } | Command::PrepareTarget { .. } => self.told.start = true,
-            Command::Migrate { options } => self.told.migrate = Some(options.uid.clone()),
-            Command::CancelMigration => self.told.cancel = true,
-            Command::TakeOver { .. } => self.told.take_over = Some(Timestamp::now()),
-            Command::Shutdown { .. } => self.told.shutdown = Some(Timestamp::now()),
-            Command::Kill => self.told.kill = true,
-            _ => {}
-        }
+        self.told.note(command, Timestamp::now());
         if let Err(cause) = talk.tell(command).await {
             self.lost(&cause);
         }

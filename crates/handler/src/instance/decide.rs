@@ -76,6 +76,7 @@ pub struct Told {
     pub start: bool,
     /// To move the guest with this migration.
     pub migrate: Option<String>,
+    /// To give that move up.
     pub cancel: bool,
     /// When: that a guest which has arrived has left its source.
     pub take_over: Option<Timestamp>,
@@ -83,6 +84,26 @@ pub struct Told {
     pub kill: bool,
     /// The last command of those that matter that it refused, and why.
     pub refused: Option<(String, String)>,
+}
+
+impl Told {
+    /// Remembers that the launcher was told this.
+    pub fn note(&mut self, command: &Command, now: Timestamp) {
+        match command {
+            Command::Start { .. } | Command::PrepareTarget { .. } => self.start = true,
+            Command::Migrate { options } => {
+                self.migrate = Some(options.uid.clone());
+                // What was said of the move before this one says nothing of it.
+                self.cancel = false;
+                self.refused.take_if(|(refused, _)| refused == command.name());
+            }
+            Command::CancelMigration => self.cancel = true,
+            Command::TakeOver { .. } => self.take_over = Some(now),
+            Command::Shutdown { .. } => self.shutdown = Some(now),
+            Command::Kill => self.kill = true,
+            _ => {}
+        }
+    }
 }
 
 /// What is to be done.

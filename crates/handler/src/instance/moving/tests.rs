@@ -248,6 +248,25 @@ fn a_move_that_ended_well_ends_nothing_of_the_instance() {
 }
 
 #[test]
+fn what_was_said_of_one_move_is_not_said_of_the_next() {
+    let abort = json!({ "abortRequested": true, "failureReason": "its time is over" });
+    let mut side = source(Phase::Running, &abort).reporting(MigrationPhase::Running, None);
+    let first = MigrateOptions { uid: "before".into(), sockets: "u".into(), settings: Default::default() };
+    let second = MigrateOptions { uid: "m".into(), ..first.clone() };
+    let commands = [
+        Command::Migrate { options: Box::new(first) },
+        Command::CancelMigration,
+        Command::Migrate { options: Box::new(second) },
+    ];
+    side.told.refused = Some(("migrate".into(), "it moves already".into()));
+    for command in &commands {
+        side.told.note(command, Timestamp::UNIX_EPOCH);
+    }
+    assert_eq!(side.decide().tell, Some(Command::CancelMigration));
+    assert_eq!(side.told.refused, None);
+}
+
+#[test]
 fn a_move_is_given_up() {
     let abort = json!({ "abortRequested": true, "failureReason": "its time is over" });
     let mut side = source(Phase::Running, &abort).reporting(MigrationPhase::Running, None);
