@@ -24,6 +24,7 @@ pub mod migrations;
 pub mod multus;
 pub mod names;
 pub mod ovn;
+pub mod placement;
 pub mod quantity;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;

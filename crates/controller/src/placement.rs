@@ -5,8 +5,8 @@
 
 use api::kubevirt::{KubeVirt, NodePlacement};
 use api::names::labels;
+use api::placement::{allows, is_empty};
 use k8s_openapi::api::core::v1::{Affinity, Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm};
-use kube::ResourceExt as _;
 
 /// What an installation says of where handlers run.
 pub fn of(installation: &KubeVirt) -> Option<&NodePlacement> {
@@ -34,13 +34,8 @@ pub fn affinity(placement: Option<&NodePlacement>) -> Affinity {
 
 /// Whether a handler runs on a node. Taints do not matter: it tolerates all.
 pub fn takes(placement: Option<&NodePlacement>, node: &Node) -> bool {
-    let selected = placement.is_none_or(|placement| {
-        placement.node_selector.iter().all(|(name, value)| node.labels().get(name) == Some(value))
-    });
-    let required = affinity(placement)
-        .node_affinity
-        .and_then(|nodes| nodes.required_during_scheduling_ignored_during_execution);
-    selected && required.is_none_or(|any| any.node_selector_terms.iter().any(|term| matches(term, node)))
+    let selector = placement.map(|placement| &placement.node_selector);
+    allows(selector, Some(&affinity(placement)), node)
 }
 
 /// A witness votes and runs no virtual machines. One that only has the label's name, with another value, may.
@@ -49,40 +44,6 @@ fn no_witness() -> NodeSelectorRequirement {
         key: labels::WITNESS_NODE.to_owned(),
         operator: "NotIn".to_owned(),
         values: Some(vec!["true".to_owned()]),
-    }
-}
-
-fn is_empty(term: &NodeSelectorTerm) -> bool {
-    let nothing = |wanted: &Option<Vec<NodeSelectorRequirement>>| wanted.as_ref().is_none_or(Vec::is_empty);
-    nothing(&term.match_expressions) && nothing(&term.match_fields)
-}
-
-/// Whether a node is as a term asks, as the scheduler sees it.
-fn matches(term: &NodeSelectorTerm, node: &Node) -> bool {
-    let name = node.name_any();
-    let by_label =
-        |wanted: &NodeSelectorRequirement| meets(wanted, node.labels().get(&wanted.key).map(String::as_str));
-    // The only field that nodes are selected by.
-    let by_field =
-        |wanted: &NodeSelectorRequirement| wanted.key == "metadata.name" && meets(wanted, Some(&name));
-    !is_empty(term)
-        && term.match_expressions.iter().flatten().all(by_label)
-        && term.match_fields.iter().flatten().all(by_field)
-}
-
-fn meets(wanted: &NodeSelectorRequirement, value: Option<&str>) -> bool {
-    let values = wanted.values.as_deref().unwrap_or_default();
-    let listed = value.is_some_and(|value| values.iter().any(|one| one == value));
-    let numbers = || Some((value?.parse::<i64>().ok()?, values.first()?.parse::<i64>().ok()?));
-    match wanted.operator.as_str() {
-        "In" => listed,
-        "NotIn" => !listed,
-        "Exists" => value.is_some(),
-        "DoesNotExist" => value.is_none(),
-        "Gt" => numbers().is_some_and(|(value, limit)| value > limit),
-        "Lt" => numbers().is_some_and(|(value, limit)| value < limit),
-        // No API server lets another in.
-        _ => false,
     }
 }
 

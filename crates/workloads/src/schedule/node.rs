@@ -1,8 +1,7 @@
 //! What a pod says about nodes, and nodes about pods: selectors and affinity, taints and tolerations.
 
-use k8s_openapi::api::core::v1::{
-    Node, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Taint, Toleration,
-};
+use api::placement;
+use k8s_openapi::api::core::v1::{Node, PodSpec, Taint, Toleration};
 
 use crate::pods::Labels;
 
@@ -85,41 +84,5 @@ pub fn covers(toleration: &Toleration, taint: &Taint) -> bool {
 
 /// Whether a node is one that the pod allows: its node selector, and the affinity that it requires.
 pub fn matches_node(spec: &PodSpec, node: &Node) -> bool {
-    let wanted = spec.node_selector.iter().flatten();
-    let selected = wanted.into_iter().all(|(key, value)| labels(node).get(key) == Some(value));
-    let affinity = spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
-    let required =
-        affinity.and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution.as_ref());
-    selected
-        && required
-            .is_none_or(|required| required.node_selector_terms.iter().any(|term| matches_term(term, node)))
-}
-
-/// A term without any requirement matches nothing.
-pub fn matches_term(term: &NodeSelectorTerm, node: &Node) -> bool {
-    let expressions = term.match_expressions.as_deref().unwrap_or_default();
-    let fields = term.match_fields.as_deref().unwrap_or_default();
-    let name = node.metadata.name.as_deref();
-    let by_name = |field: &NodeSelectorRequirement| field.key == "metadata.name" && meets(field, name);
-    (!expressions.is_empty() || !fields.is_empty())
-        && expressions.iter().all(|wanted| meets(wanted, labels(node).get(&wanted.key).map(String::as_str)))
-        && fields.iter().all(by_name)
-}
-
-fn meets(wanted: &NodeSelectorRequirement, value: Option<&str>) -> bool {
-    let values = wanted.values.as_deref().unwrap_or_default();
-    let listed = value.is_some_and(|value| values.iter().any(|one| one == value));
-    let numbers = || {
-        let limit: i64 = values.first()?.parse().ok()?;
-        Some((value?.parse::<i64>().ok()?, limit))
-    };
-    match wanted.operator.as_str() {
-        "In" => listed,
-        "NotIn" => !listed,
-        "Exists" => value.is_some(),
-        "DoesNotExist" => value.is_none(),
-        "Gt" => numbers().is_some_and(|(value, limit)| value > limit),
-        "Lt" => numbers().is_some_and(|(value, limit)| value < limit),
-        _ => false,
-    }
+    placement::allows(spec.node_selector.as_ref(), spec.affinity.as_ref(), node)
 }

@@ -1,10 +1,11 @@
 //! Which of the nodes that would do is the best. Every view of a node is brought to 0..=100 and weighed as
 //! kube-scheduler weighs it; what matters is the order, not the number.
 
+use api::placement;
 use k8s_openapi::api::core::v1::{Pod, Taint};
 
 use super::affinity;
-use super::node::{effective_taints, matches_term, tolerates};
+use super::node::{effective_taints, tolerates};
 use super::requests::{CPU, MEMORY, requests};
 use super::world::{Seat, World};
 use crate::owner::controller_of;
@@ -41,7 +42,7 @@ fn node_preference(pod: &Pod, seat: &Seat) -> i64 {
     let affinity = pods::spec(pod).affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
     let terms =
         affinity.and_then(|affinity| affinity.preferred_during_scheduling_ignored_during_execution.as_ref());
-    let met = terms.into_iter().flatten().filter(|term| matches_term(&term.preference, &seat.node));
+    let met = terms.into_iter().flatten().filter(|term| placement::matches(&term.preference, &seat.node));
     met.map(|term| i64::from(term.weight)).sum()
 }
 
