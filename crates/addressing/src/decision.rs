@@ -95,7 +95,7 @@ pub fn decide<Owner: Ord + Clone>(
     pool: &Pool,
     ledger: &Ledger<Owner>,
     request: &Request<'_, Owner>,
-    rest: Rest,
+    now: SystemTime,
 ) -> Decision<Owner> {
     let held = held(pool, ledger, request);
     let wanted = wanted(pool, &held, request.wanted)?;
@@ -107,7 +107,7 @@ pub fn decide<Owner: Ord + Clone>(
                 return Err(Refusal::HoldsAnother { held, wanted });
             }
             (None, Some(wanted)) => {
-                taking(ledger, wanted, rest)?;
+                taking(ledger, wanted, now)?;
             }
             _ => {}
         }
@@ -115,11 +115,11 @@ pub fn decide<Owner: Ord + Clone>(
     let choices = ranges().map(|(range, (held, wanted))| {
         let (address, taking) = match (*held, *wanted) {
             (Some(held), _) => (held, Taking::Kept),
-            (None, Some(wanted)) => (wanted, taking(ledger, wanted, rest)?),
-            (None, None) => free(range, ledger, request.start, rest).ok_or_else(|| Refusal::Exhausted {
+            (None, Some(wanted)) => (wanted, taking(ledger, wanted, now)?),
+            (None, None) => free(range, ledger, request.start, now).ok_or_else(|| Refusal::Exhausted {
                 field: range.field(),
                 network: range.network(),
-                usage: Box::new(usage(range, ledger, rest)),
+                usage: Box::new(usage(range, ledger, now)),
             })?,
         };
         Ok(Choice { address, network: range.network(), gateway: range.gateway(), taking })
@@ -194,13 +194,13 @@ fn not_given<Owner>(pool: &Pool, address: IpAddr) -> Refusal<Owner> {
 fn taking<Owner: Ord + Clone>(
     ledger: &Ledger<Owner>,
     address: IpAddr,
-    rest: Rest,
+    now: SystemTime,
 ) -> Result<Taking, Refusal<Owner>> {
     match ledger.holding(address) {
         None => Ok(Taking::New),
         Some(Holding::Owned(by)) => Err(Refusal::Taken { address, by: by.clone() }),
-        Some(Holding::Released(released)) => rest.until(*released).map_or(Ok(Taking::Rested), |until| {
-            let wait = until.duration_since(rest.now).unwrap_or_default();
+        Some(Holding::Released(rest)) => rest.until(now).map_or(Ok(Taking::Rested), |until| {
+            let wait = until.duration_since(now).unwrap_or_default();
             Err(Refusal::Resting { address, until, wait })
         }),
     }
@@ -211,7 +211,7 @@ fn free<Owner: Ord + Clone>(
     range: &PoolRange,
     ledger: &Ledger<Owner>,
     start: Start<'_>,
-    rest: Rest,
+    now: SystemTime,
 ) -> Option<(IpAddr, Taking)> {
     let allocatable = range.allocatable();
     let start = match start {
@@ -223,21 +223,21 @@ fn free<Owner: Ord + Clone>(
         }
     };
     let start = start.or_else(|| allocatable.nth(0))?;
-    allocatable.round_from(start).find_map(|interval| free_in(&interval, ledger, rest))
+    allocatable.round_from(start).find_map(|interval| free_in(&interval, ledger, now))
 }
 
 /// The lowest free address of an interval: the end of a run of taken ones.
 fn free_in<Owner: Ord + Clone>(
     interval: &Interval,
     ledger: &Ledger<Owner>,
-    rest: Rest,
+    now: SystemTime,
 ) -> Option<(IpAddr, Taking)> {
     let mut candidate = interval.first();
     for (address, holding) in ledger.within(interval) {
         if candidate < address {
             break;
         }
-        if matches!(holding, Holding::Released(released) if rest.until(*released).is_none()) {
+        if matches!(holding, Holding::Released(rest) if rest.until(now).is_none()) {
             return Some((address, Taking::Rested));
         }
         candidate = interval.after(address)?;
@@ -261,10 +261,10 @@ pub fn release<Owner: Ord + Clone>(
     ledger: &Ledger<Owner>,
     owner: &Owner,
     address: IpAddr,
-    now: SystemTime,
+    rest: Rest,
 ) -> Release<Owner> {
     match ledger.holding(address) {
-        Some(Holding::Owned(by)) if by == owner => Release::Rests(Holding::Released(now)),
+        Some(Holding::Owned(by)) if by == owner => Release::Rests(Holding::Released(rest)),
         Some(Holding::Owned(by)) => Release::Anothers(by.clone()),
         Some(Holding::Released(_)) | None => Release::NotHeld,
     }

@@ -15,24 +15,24 @@ pub enum Holding<Owner> {
     /// It has an owner, who keeps it until it is released.
     Owned(Owner),
     /// It was released, and rests: neighbours may still take it for the former owner's.
-    Released(SystemTime),
+    Released(Rest),
 }
 
-/// How long a released address rests, and what time it is.
+/// Since when a released address rests, and for how long: it was given with that period, and others may be given with another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rest {
+    pub since: SystemTime,
     pub period: Duration,
-    pub now: SystemTime,
 }
 
 impl Rest {
-    /// When an address that was released then may be given again; none: not any more. A release in the future, by a clock
-    /// that is ahead of ours, rests for longer and never shorter.
-    pub fn until(&self, released: SystemTime) -> Option<SystemTime> {
-        match released.checked_add(self.period) {
-            Some(until) => (until > self.now).then_some(until),
+    /// When the address may be given again; none: it has rested. A release in the future, by a clock that is ahead of ours,
+    /// rests for longer and never shorter.
+    pub fn until(&self, now: SystemTime) -> Option<SystemTime> {
+        match self.since.checked_add(self.period) {
+            Some(until) => (until > now).then_some(until),
             // A time past what can be said is far off, not over.
-            None => Some(released.max(self.now)),
+            None => Some(self.since.max(now)),
         }
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! One address is one small object named after its network and itself, so the API server keeps two owners from having
 //! it: to allocate is to create the object, or to take over one at rest with a write that is conditional on its
-//! resource version. To free is to put it at rest for a while; only then may another have it. A pool says which
-//! addresses there are, and outlives the definition of its network, so that what is left over can still be freed.
-//! It must never enumerate addresses: ranges may be IPv6.
+//! resource version. To free is to put it at rest for a while; only then may another have it. How long is said by the
+//! object itself, since whoever frees it need not know the configuration that it was given by.
+//! There is no object of an address that is free as new: ranges may be IPv6.
 
 mod road;
 
@@ -13,102 +13,13 @@ pub use road::RoadReport;
 use std::{
     fmt::Write as _,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    time::Duration,
 };
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use crate::condition::Condition;
-
-/// The addresses of a network.
-#[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[kube(
-    group = "godwit.dev",
-    version = "v1alpha1",
-    kind = "AddressPool",
-    plural = "addresspools",
-    singular = "addresspool",
-    shortname = "apool",
-    status = "AddressPoolStatus",
-    derive = "PartialEq",
-    doc = "The addresses of a network.",
-    printcolumn(name = "Network", type_ = "string", json_path = ".spec.network"),
-    printcolumn(name = "Allocated", type_ = "integer", json_path = ".status.allocated"),
-    printcolumn(name = "Resting", type_ = "integer", json_path = ".status.resting"),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
-)]
-#[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-validations" = [{
-    "rule": "self.network == oldSelf.network",
-    "message": "the network of a pool cannot be changed",
-}]))]
-pub struct AddressPoolSpec {
-    /// Name of the network in the CNI configuration.
-    #[schemars(length(min = 1, max = 180))]
-    pub network: String,
-    /// Ranges; a pod gets one address of each.
-    #[schemars(length(min = 1, max = 16))]
-    pub ranges: Vec<AddressRange>,
-    /// Seconds that a freed address rests before another may have it.
-    #[serde(default = "AddressPoolSpec::default_rest_seconds")]
-    #[schemars(range(max = 604_800))]
-    pub rest_seconds: u32,
-}
-
-impl AddressPoolSpec {
-    /// Longer than neighbours keep an address that does not answer any more.
-    pub const DEFAULT_REST_SECONDS: u32 = 60;
-
-    const fn default_rest_seconds() -> u32 {
-        Self::DEFAULT_REST_SECONDS
-    }
-}
-
-/// A range of addresses of one family.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct AddressRange {
-    /// The range.
-    #[schemars(length(min = 1, max = 43))]
-    pub cidr: String,
-    /// First address that is given. Default: the first usable.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 39))]
-    pub start: Option<String>,
-    /// Last address that is given. Default: the last usable.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 39))]
-    pub end: Option<String>,
-    /// Gateway that is handed out with the addresses; it is never given itself.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 39))]
-    pub gateway: Option<String>,
-    /// Addresses and ranges that are not given.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 256), inner(length(max = 43)))]
-    pub exclude: Vec<String>,
-}
-
-/// How full a pool is.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct AddressPoolStatus {
-    /// Addresses that can be given; a number in text, because IPv6 has more than 64 bits of them.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub capacity: Option<String>,
-    /// Addresses that have an owner.
-    #[serde(default)]
-    pub allocated: u64,
-    /// Addresses at rest.
-    #[serde(default)]
-    pub resting: u64,
-    /// Lasting facts.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
-    pub conditions: Vec<Condition>,
-}
 
 /// One address, and who has it. There is no status: an allocation is one write.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -139,7 +50,7 @@ pub struct AddressPoolStatus {
     },
 ]))]
 pub struct AddressAllocationSpec {
-    /// Name of the network in the CNI configuration.
+    /// The network that the address is of: `network_name` in the `ipam` of the CNI configuration, or `shared` if there is none.
     #[schemars(length(min = 1, max = 180))]
     pub network: String,
     /// The address.
@@ -154,6 +65,19 @@ pub struct AddressAllocationSpec {
     /// Since when it rests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub released_at: Option<MicroTime>,
+    /// Seconds that it rests once it is released, before another may have it. Default: 60.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rest_seconds: Option<u32>,
+}
+
+impl AddressAllocationSpec {
+    /// Longer than neighbours keep an address that does not answer any more.
+    pub const DEFAULT_REST_SECONDS: u32 = 60;
+
+    /// How long it rests once it is released.
+    pub fn rest_period(&self) -> Duration {
+        Duration::from_secs(self.rest_seconds.unwrap_or(Self::DEFAULT_REST_SECONDS).into())
+    }
 }
 
 /// Who has an address: the interface of a pod, for as long as the pod; or a claim, for as long as the claim.
@@ -186,7 +110,7 @@ pub struct PodInterface {
     pub container_id: String,
     /// Name of the interface.
     pub interface: String,
-    /// Node of the pod: whose plugin frees it, and whose loss frees it.
+    /// Node of the pod: whose plugin gave the address, and frees it. Its loss frees nothing; that of the pod does.
     pub node_name: String,
 }
 

@@ -49,7 +49,6 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
         schema::without_status_subresource(harvester::ClusterNetwork::crd()),
         harvester::VlanConfig::crd(),
         schema::without_status_subresource(harvester::VlanStatus::crd()),
-        godwit::AddressPool::crd(),
         godwit::AddressAllocation::crd(),
     ];
     definitions.into_iter().map(schema::published).collect()

@@ -306,10 +306,6 @@ fn names_and_columns_are_those_of_the_originals() {
             "addressallocations.godwit.dev",
             "v1alpha1 Cluster AddressAllocation [addr] [Address Network Pod Claim Released]",
         ),
-        (
-            "addresspools.godwit.dev",
-            "v1alpha1 Cluster AddressPool [apool] [Network Allocated Resting Age] status",
-        ),
         ("clusternetworks.network.harvesterhci.io", "v1beta1 Cluster ClusterNetwork [cn cns] []"),
         ("clusteruserdefinednetworks.k8s.ovn.org", "v1 Cluster ClusterUserDefinedNetwork [cudn] [] status"),
         ("ipamclaims.k8s.cni.cncf.io", "v1alpha1 Namespaced IPAMClaim [] [] status"),

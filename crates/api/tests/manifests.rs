@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, fs, path::PathBuf};
 
 use api::{
     condition,
-    godwit::{AddressAllocation, AddressPool},
+    godwit::AddressAllocation,
     harvester::{BondMode, ClusterNetwork, MigrationNetworkValue, Setting, VlanConfig, VlanStatus},
     ipam::IPAMClaim,
     kubevirt::{
@@ -294,12 +294,12 @@ fn harvester() {
 
 #[test]
 fn addresses() {
-    let pool: AddressPool = read("addresses.yaml", "migration");
-    assert_eq!(pool.spec.ranges.len(), 2);
     let owned: AddressAllocation = read("addresses.yaml", "10-20-0-17.migration");
     let address = owned.spec.address.parse().unwrap();
     assert_eq!(api::godwit::allocation_name(&owned.spec.network, address).unwrap(), "10-20-0-17.migration");
+    assert_eq!(owned.spec.rest_period().as_secs(), 60, "an object that does not say it");
     assert!(owned.spec.owner.unwrap().claim.is_some());
     let resting: AddressAllocation = read("addresses.yaml", "10-20-0-18.migration");
     assert!(resting.spec.released_at.is_some());
+    assert_eq!(resting.spec.rest_period().as_secs(), 600);
 }

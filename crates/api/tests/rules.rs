@@ -84,9 +84,6 @@ fn admitted(kind: &str) -> Value {
                 "vlan": { "mode": "Access", "access": { "id": 2 } },
             },
         }}),
-        "AddressPool" => {
-            json!({ "network": "net", "ranges": [{ "cidr": "10.0.0.0/16" }], "restSeconds": 60 })
-        }
         "AddressAllocation" => json!({
             "network": "net",
             "address": "10.0.0.1",
@@ -225,7 +222,6 @@ fn cases() -> Vec<(&'static str, Value, &'static str)> {
             cudn(json!({ "localnet": { "vlan": { "access": null } } })),
             "vlan access config is required",
         ),
-        ("AddressPool", json!({ "network": "other" }), "network of a pool cannot be changed"),
         ("AddressAllocation", json!({ "address": "10.0.0.2" }), "cannot be changed"),
         (
             "AddressAllocation",

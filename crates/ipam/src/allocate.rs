@@ -15,10 +15,10 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use addressing::decision::{Choice, Refusal, Request, Start, Taking, Usage};
-use addressing::ledger::{Holding, Rest};
+use addressing::ledger::Holding;
 use addressing::{Ledger, Network, Pool, decide};
 use api::godwit::AddressAllocation;
 use sha2::{Digest as _, Sha256};
@@ -41,7 +41,8 @@ pub(crate) struct Asked<'a> {
     pub(crate) wanted: &'a [IpAddr],
     /// Addresses that may be the owner's already.
     pub(crate) known: &'a [IpAddr],
-    pub(crate) rest: Duration,
+    /// How long what is given now rests later. What rests now says itself for how long.
+    pub(crate) rest_seconds: u32,
 }
 
 /// What was met on the way.
@@ -71,10 +72,9 @@ pub(crate) fn allocate(
             search.learn_all()?;
             whole = true;
         }
-        let rest = Rest { period: asked.rest, now: SystemTime::now() };
         let start = Start::Spread(spread(asked.owner, misses));
         let request = Request { owner: asked.owner, wanted: asked.wanted, start };
-        let choices = match decide(asked.pool, &search.ledger, &request, rest) {
+        let choices = match decide(asked.pool, &search.ledger, &request, SystemTime::now()) {
             Ok(choices) => choices,
             // What was met is not all there is: who holds the rest, and whether it is so, the whole network says.
             Err(Refusal::Exhausted { .. }) if !whole => {
@@ -106,13 +106,13 @@ impl Search<'_, '_> {
     /// Writes what is chosen; false: somebody was faster, and what there is now was learnt.
     fn write(&mut self, choices: &[Choice]) -> Result<bool, Error> {
         for choice in choices {
-            let owner = &self.asked.owner.0;
+            let (owner, rest) = (&self.asked.owner.0, self.asked.rest_seconds);
             let known = self.objects.get(&choice.address);
             let outcome = match (choice.taking, known) {
                 (Taking::Kept, Some(object)) if object.spec.owner.as_ref() == Some(owner) => continue,
                 // Of a sandbox before this one, or at rest for long enough.
-                (Taking::Kept | Taking::Rested, Some(object)) => self.api.take(object, owner)?,
-                _ => self.api.create(choice.address, choice.network.prefix_length(), owner)?,
+                (Taking::Kept | Taking::Rested, Some(object)) => self.api.take(object, owner, rest)?,
+                _ => self.api.create((choice.address, choice.network.prefix_length()), owner, rest)?,
             };
             match outcome {
                 Outcome::Done(object) => {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::SystemTime;
 
-use addressing::ledger::Holding;
+use addressing::ledger::{Holding, Rest};
 use api::godwit::{AddressAllocation, AddressAllocationSpec, AddressOwner, allocation_name, network_key};
 use api::names::labels::{ADDRESS_NETWORK, ADDRESS_OWNER};
 use jiff::Timestamp;
@@ -32,6 +32,13 @@ pub(crate) enum Outcome {
     Outrun,
 }
 
+/// What an object is to say of its address.
+#[derive(Clone, Copy)]
+enum Standing<'a> {
+    Owned(&'a AddressOwner),
+    Released(SystemTime),
+}
+
 /// The addresses of one network.
 pub(crate) struct Allocations<'a> {
     pub(crate) wire: &'a mut Wire,
@@ -54,26 +61,31 @@ impl<'a> Allocations<'a> {
     /// Takes an address of which there is no object.
     pub(crate) fn create(
         &mut self,
-        address: IpAddr,
-        prefix_length: u8,
+        (address, prefix_length): (IpAddr, u8),
         owner: &AddressOwner,
+        rest_seconds: u32,
     ) -> Result<Outcome, Error> {
         let held = Held { address, prefix_length, uid: None, resource_version: None };
-        let object = self.object(&held, Some(owner), None)?;
+        let object = self.object(&held, Standing::Owned(owner), rest_seconds)?;
         let reply = self.wire.post(PATH, &json!(object))?;
         outcome(&reply, || format!("to give {address}"))
     }
 
     /// Takes an address whose object is as it was read.
-    pub(crate) fn take(&mut self, read: &AddressAllocation, owner: &AddressOwner) -> Result<Outcome, Error> {
+    pub(crate) fn take(
+        &mut self,
+        read: &AddressAllocation,
+        owner: &AddressOwner,
+        rest_seconds: u32,
+    ) -> Result<Outcome, Error> {
         let Some(held) = Held::of(read) else { return Ok(Outcome::Outrun) };
-        let object = self.object(&held, Some(owner), None)?;
+        let object = self.object(&held, Standing::Owned(owner), rest_seconds)?;
         self.put(&held, &object, "to give")
     }
 
     /// Puts an address at rest, if its object is as it was read or written.
-    pub(crate) fn rest(&mut self, held: &Held, now: SystemTime) -> Result<Outcome, Error> {
-        let object = self.object(held, None, Some(now))?;
+    pub(crate) fn rest(&mut self, held: &Held, now: SystemTime, rest_seconds: u32) -> Result<Outcome, Error> {
+        let object = self.object(held, Standing::Released(now), rest_seconds)?;
         self.put(held, &object, "to release")
     }
 
@@ -145,9 +157,13 @@ impl<'a> Allocations<'a> {
     fn object(
         &self,
         held: &Held,
-        owner: Option<&AddressOwner>,
-        released: Option<SystemTime>,
+        standing: Standing<'_>,
+        rest_seconds: u32,
     ) -> Result<AddressAllocation, Error> {
+        let (owner, released) = match standing {
+            Standing::Owned(owner) => (Some(owner), None),
+            Standing::Released(since) => (None, Some(since)),
+        };
         let mut labels = BTreeMap::from([(ADDRESS_NETWORK.to_owned(), network_key(self.network))]);
         if let Some(uid) =
             owner.map(|owner| Owner(owner.clone()).uid().to_owned()).filter(|uid| is_label(uid))
@@ -160,6 +176,7 @@ impl<'a> Allocations<'a> {
             prefix_length: held.prefix_length,
             owner: owner.cloned(),
             released_at: released.map(micro_time),
+            rest_seconds: Some(rest_seconds),
         };
         let metadata = ObjectMeta {
             name: Some(self.name(held.address)?),
@@ -205,10 +222,16 @@ impl Held {
 
 /// What an object says of its address. An owner that cannot be read is somebody all the same.
 pub(crate) fn holding(object: &AddressAllocation) -> Holding<Owner> {
-    match (&object.spec.owner, &object.spec.released_at) {
-        (None, Some(MicroTime(released))) => Holding::Released(SystemTime::from(*released)),
+    match (&object.spec.owner, rest(object)) {
+        (None, Some(rest)) => Holding::Released(rest),
         (owner, _) => Holding::Owned(Owner(owner.clone().unwrap_or_default())),
     }
+}
+
+/// Since when and for how long the address of an object rests; none: it was not released.
+pub(crate) fn rest(object: &AddressAllocation) -> Option<Rest> {
+    let MicroTime(released) = object.spec.released_at.as_ref()?;
+    Some(Rest { since: SystemTime::from(*released), period: object.spec.rest_period() })
 }
 
 pub(crate) fn micro_time(time: SystemTime) -> MicroTime {

@@ -65,8 +65,13 @@ pub(crate) fn allocate_for(
         } else {
             given.clone()
         };
-        let asked =
-            Asked { pool: &giving.pool, owner: &owner, wanted: &wanted, known: &known, rest: config.rest() };
+        let asked = Asked {
+            pool: &giving.pool,
+            owner: &owner,
+            wanted: &wanted,
+            known: &known,
+            rest_seconds: config.rest_seconds(),
+        };
         let choices = match allocate(&mut api, &asked, entry, &template) {
             Ok(choices) => choices,
             Err(error) => {

@@ -10,11 +10,10 @@ mod written;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use addressing::Pool;
 use addressing::pool::Problems;
-use api::godwit::AddressPoolSpec;
+use api::godwit::AddressAllocationSpec;
 use api::multus::{NetworkDns, RequestedAddress};
 use api::names::objects::SHARED_NETWORK;
 use cni::{Attachment, AttachmentId, InterfaceAddress, Prefix, Route, UnknownVersion, Version};
@@ -132,10 +131,9 @@ impl Config {
         self.written.allow_persistent_ips
     }
 
-    /// How long a released address rests.
-    pub fn rest(&self) -> Duration {
-        let seconds = self.ipam.rest_seconds.unwrap_or(AddressPoolSpec::DEFAULT_REST_SECONDS);
-        Duration::from_secs(seconds.into())
+    /// For how many seconds an address that is given now rests once it is released.
+    pub fn rest_seconds(&self) -> u32 {
+        self.ipam.rest_seconds.unwrap_or(AddressAllocationSpec::DEFAULT_REST_SECONDS)
     }
 
     /// The kubeconfig that the configuration names.

@@ -39,7 +39,7 @@ pub(crate) struct Record {
     pub(crate) network: String,
     pub(crate) owner: AddressOwner,
     pub(crate) addresses: Vec<Held>,
-    pub(crate) rest_seconds: u64,
+    pub(crate) rest_seconds: u32,
 }
 
 impl Record {

@@ -3,9 +3,10 @@
 //! ADD, CHECK and STATUS fail with a code and a text. DEL never fails: what it cannot free is in the journal for the next call,
 //! and what is not even there is found by the sweep. Nothing here decides about addresses.
 
+use std::time::SystemTime;
+
 use addressing::Ledger;
 use addressing::decision::{Choice, usage};
-use addressing::ledger::Rest;
 use api::godwit::{AddressOwner, PodInterface};
 use api::multus::{NetworkSelection, parse_default_network, parse_networks};
 use api::names::annotations;
@@ -178,7 +179,7 @@ impl Plugin {
             owner: &owner,
             wanted: &giving.wanted,
             known: &known,
-            rest: self.config.rest(),
+            rest_seconds: self.config.rest_seconds(),
         };
         let mut api = Allocations::of(wire, &template.network);
         allocate(&mut api, &asked, entry, &template)
@@ -193,7 +194,7 @@ impl Plugin {
             network: self.config.network().to_owned(),
             owner,
             addresses: Vec::new(),
-            rest_seconds: self.config.rest().as_secs(),
+            rest_seconds: self.config.rest_seconds(),
         }
     }
 
@@ -261,7 +262,8 @@ impl Plugin {
                 (&pod.container_id, &pod.interface) == (&self.call.container, &self.call.interface)
             });
             if let Some(held) = Held::of(&object).filter(|_| ours) {
-                let record = Record { addresses: vec![held], ..self.template(owner) };
+                let rest_seconds = object.spec.rest_seconds.unwrap_or(self.config.rest_seconds());
+                let record = Record { addresses: vec![held], rest_seconds, ..self.template(owner) };
                 release::release(api.wire, &record)?;
             }
         }
@@ -342,9 +344,9 @@ impl Plugin {
         let known =
             objects.iter().filter_map(|object| Some((object.spec.address.parse().ok()?, holding(object))));
         let ledger: Ledger<Owner> = known.collect();
-        let rest = Rest { period: self.config.rest(), now: std::time::SystemTime::now() };
+        let now = SystemTime::now();
         for range in giving.pool.ranges() {
-            let usage = usage(range, &ledger, rest);
+            let usage = usage(range, &ledger, now);
             if usage.free() == 0 {
                 return Err(exhausted(range.network(), &usage, &ledger));
             }

@@ -45,7 +45,7 @@ fn one(api: &mut Allocations<'_>, held: &Held, record: &Record) -> Result<(), Er
         let freed = if record.rest_seconds == 0 {
             api.forget(&current)?
         } else {
-            matches!(api.rest(&current, SystemTime::now())?, Outcome::Done(_))
+            matches!(api.rest(&current, SystemTime::now(), record.rest_seconds)?, Outcome::Done(_))
         };
         if freed {
             return Ok(());

@@ -6,19 +6,17 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use addressing::ledger::Rest;
-use api::godwit::{AddressAllocation, AddressPool, AddressPoolSpec};
+use api::godwit::AddressAllocation;
 use api::ipam::IPAMClaim;
 use api::names::labels::ADDRESS_OWNER;
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::{Api, DeleteParams, ListParams, PartialObjectMeta, PostParams, Preconditions};
 use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
 
-use crate::allocations::micro_time;
+use crate::allocations::{micro_time, rest};
 
 const PAGE: u32 = 500;
 /// On the mirror of a static pod: the UID that its node knows it by.
@@ -58,12 +56,11 @@ pub struct Swept {
 }
 
 /// Decides what is to be done with an address. An owner that is not said in full is kept: nobody knows who it is.
-pub fn judge(allocation: &AddressAllocation, living: &Living, rest: Rest) -> Verdict {
+pub fn judge(allocation: &AddressAllocation, living: &Living, now: SystemTime) -> Verdict {
     let spec = &allocation.spec;
     let Some(owner) = &spec.owner else {
-        let Some(MicroTime(released)) = &spec.released_at else { return Verdict::Keep };
-        let resting = rest.until(SystemTime::from(*released)).is_some();
-        return if resting { Verdict::Keep } else { Verdict::Forget };
+        let rested = rest(allocation).is_some_and(|rest| rest.until(now).is_none());
+        return if rested { Verdict::Forget } else { Verdict::Keep };
     };
     let gone = match (&owner.pod, &owner.claim) {
         (Some(pod), None) => !pod.uid.is_empty() && !living.pods.contains(&pod.uid),
@@ -73,23 +70,19 @@ pub fn judge(allocation: &AddressAllocation, living: &Living, rest: Rest) -> Ver
     if gone { Verdict::Release } else { Verdict::Keep }
 }
 
-/// Sweeps every network once. Pools say how long their addresses rest; a network without one has the default.
+/// Sweeps every network once.
 pub async fn sweep(client: &Client) -> Result<Swept, kube::Error> {
     let allocations: Api<AddressAllocation> = Api::all(client.clone());
     let held = all(&allocations).await?;
     if held.is_empty() {
         return Ok(Swept::default());
     }
-    let pools = all(&Api::<AddressPool>::all(client.clone())).await?;
     let living = living(client).await?;
     let now = SystemTime::now();
     let mut swept = Swept::default();
     for allocation in held {
-        let pool = pools.iter().find(|pool| pool.spec.network == allocation.spec.network);
-        let seconds = pool.map_or(AddressPoolSpec::DEFAULT_REST_SECONDS, |pool| pool.spec.rest_seconds);
-        let rest = Rest { period: Duration::from_secs(seconds.into()), now };
         let name = allocation.metadata.name.clone().unwrap_or_default();
-        let written = match judge(&allocation, &living, rest) {
+        let written = match judge(&allocation, &living, now) {
             Verdict::Keep => {
                 swept.kept += 1;
                 continue;

@@ -14,8 +14,12 @@ fn at(second: u64) -> SystemTime {
 
 const PERIOD: Duration = Duration::from_mins(1);
 
-fn rest() -> Rest {
-    Rest { period: PERIOD, now: at(1000) }
+fn now() -> SystemTime {
+    at(1000)
+}
+
+fn released<Owner>(second: u64) -> Holding<Owner> {
+    Holding::Released(Rest { since: at(second), period: PERIOD })
 }
 
 fn ip(text: &str) -> IpAddr {
@@ -55,9 +59,9 @@ fn decisions_say_what_and_why() {
     let pool = pool("10.1.0.0/29", &["fd00::/125"]);
     let ledger: Ledger<&str> = [
         (ip("10.1.0.2"), Holding::Owned("vm-a/nic0")),
-        (ip("10.1.0.3"), Holding::Released(at(990))),
+        (ip("10.1.0.3"), released(990)),
         (ip("fd00::2"), Holding::Owned("vm-b/nic0")),
-        (ip("fd00::1"), Holding::Released(at(900))),
+        (ip("fd00::1"), released(900)),
         (ip("10.1.0.4"), Holding::Owned("vm-c/nic0")),
     ]
     .into_iter()
@@ -94,11 +98,7 @@ fn decisions_say_what_and_why() {
         ),
     ] {
         let wanted: Vec<IpAddr> = wanted.into_iter().map(ip).collect();
-        assert_eq!(
-            told(&decide(&pool, &ledger, &ask(&owner, &wanted), rest())),
-            answer,
-            "{owner} {wanted:?}"
-        );
+        assert_eq!(told(&decide(&pool, &ledger, &ask(&owner, &wanted), now())), answer, "{owner} {wanted:?}");
     }
 }
 
@@ -107,20 +107,22 @@ fn a_full_range_refuses_all_of_them_and_says_when_to_come_again() {
     let pool = pool("10.1.0.0/29", &["fd00::/125"]);
     let ledger: Ledger<&str> = [
         (ip("10.1.0.2"), Holding::Owned("a")),
-        (ip("10.1.0.3"), Holding::Released(at(990))),
-        (ip("10.1.0.6"), Holding::Released(at(980))),
+        (ip("10.1.0.3"), released(990)),
+        (ip("10.1.0.6"), released(980)),
     ]
     .into_iter()
     .collect();
-    let refusal = decide(&pool, &ledger, &ask(&"b", &[]), rest()).unwrap_err();
+    let refusal = decide(&pool, &ledger, &ask(&"b", &[]), now()).unwrap_err();
     assert_eq!(
         refusal.to_string(),
         "10.1.0.0/29 has no free address: of 3 that can be given, 1 are taken and 2 are resting"
     );
     let Refusal::Exhausted { usage, .. } = refusal else { panic!("{refusal:?}") };
     assert_eq!(usage.rested_at, Some(at(1040)));
-    let later = Rest { now: at(1040), ..rest() };
-    assert_eq!(told(&decide(&pool, &ledger, &ask(&"b", &[]), later)), "10.1.0.6/29 Rested fd00::1/125 New");
+    assert_eq!(
+        told(&decide(&pool, &ledger, &ask(&"b", &[]), at(1040))),
+        "10.1.0.6/29 Rested fd00::1/125 New"
+    );
 }
 
 #[test]
@@ -128,14 +130,14 @@ fn large_ranges_are_judged_by_what_is_taken() {
     let pool = pool("10.0.0.0/8", &["fd00::/64", "::/1"]);
     let ledger: Ledger<&str> = [(ip("10.0.0.1"), Holding::Owned("a"))].into_iter().collect();
     assert_eq!(
-        told(&decide(&pool, &ledger, &ask(&"b", &[]), rest())),
+        told(&decide(&pool, &ledger, &ask(&"b", &[]), now())),
         "10.0.0.2/8 New fd00::1/64 New ::1/1 New"
     );
     let request = Request { start: Start::Spread(u128::MAX), ..ask(&"b", &[]) };
-    assert!(decide(&pool, &ledger, &request, rest()).is_ok());
+    assert!(decide(&pool, &ledger, &request, now()).is_ok());
     let last = [ip("fd00::ffff:ffff:ffff:fffe"), ip("10.0.0.255")];
     let request = Request { start: Start::After(&last), ..ask(&"b", &[]) };
-    assert_eq!(told(&decide(&pool, &ledger, &request, rest())), "10.0.1.0/8 New fd00::1/64 New ::1/1 New");
+    assert_eq!(told(&decide(&pool, &ledger, &request, now())), "10.0.1.0/8 New fd00::1/64 New ::1/1 New");
 }
 
 #[test]
@@ -143,27 +145,30 @@ fn the_wanted_one_of_two_is_kept() {
     let pool = pool("10.1.0.0/24", &[]);
     let ledger: Ledger<&str> =
         ["10.1.0.20", "10.1.0.30"].map(|address| (ip(address), Holding::Owned("a"))).into_iter().collect();
-    assert_eq!(told(&decide(&pool, &ledger, &ask(&"a", &[ip("10.1.0.30")]), rest())), "10.1.0.30/24 Kept");
-    assert_eq!(told(&decide(&pool, &ledger, &ask(&"a", &[]), rest())), "10.1.0.20/24 Kept");
+    assert_eq!(told(&decide(&pool, &ledger, &ask(&"a", &[ip("10.1.0.30")]), now())), "10.1.0.30/24 Kept");
+    assert_eq!(told(&decide(&pool, &ledger, &ask(&"a", &[]), now())), "10.1.0.20/24 Kept");
 }
 
 #[test]
 fn only_its_owner_releases_an_address_and_as_often_as_it_likes() {
     let address = ip("10.1.0.2");
     let mut ledger: Ledger<&str> = [(address, Holding::Owned("a"))].into_iter().collect();
-    assert_eq!(release(&ledger, &"b", address, at(5)), Release::Anothers("a"));
-    assert_eq!(release(&ledger, &"a", ip("10.1.0.3"), at(5)), Release::NotHeld);
-    let Release::Rests(holding) = release(&ledger, &"a", address, at(5)) else { panic!("it is a's") };
+    let rest = Rest { since: at(5), period: PERIOD };
+    assert_eq!(release(&ledger, &"b", address, rest), Release::Anothers("a"));
+    assert_eq!(release(&ledger, &"a", ip("10.1.0.3"), rest), Release::NotHeld);
+    let Release::Rests(holding) = release(&ledger, &"a", address, rest) else { panic!("it is a's") };
     ledger.note(address, holding);
-    assert_eq!(ledger.holding(address), Some(&Holding::Released(at(5))));
-    assert_eq!(release(&ledger, &"a", address, at(6)), Release::NotHeld);
+    assert_eq!(ledger.holding(address), Some(&Holding::Released(rest)));
+    let later = Rest { since: at(6), ..rest };
+    assert_eq!(release(&ledger, &"a", address, later), Release::NotHeld);
     assert_eq!(ledger.owned_by(&"a").count(), 0);
 }
 
 fn holding() -> impl Strategy<Value = Holding<u8>> {
     prop_oneof![
         (0..20_u8).prop_map(Holding::Owned),
-        (900..1000_u64).prop_map(|second| Holding::Released(at(second)))
+        (900..1000_u64, prop_oneof![Just(PERIOD), Just(Duration::ZERO), Just(2 * PERIOD)])
+            .prop_map(|(second, period)| Holding::Released(Rest { since: at(second), period }))
     ]
 }
 
@@ -190,7 +195,7 @@ fn is_free(ledger: &Ledger<u8>, address: IpAddr) -> bool {
     match ledger.holding(address) {
         None => true,
         Some(Holding::Owned(_)) => false,
-        Some(Holding::Released(released)) => *released + PERIOD <= rest().now,
+        Some(Holding::Released(rest)) => rest.since + rest.period <= now(),
     }
 }
 
@@ -222,7 +227,7 @@ proptest! {
                 own.copied().or_else(|| round.into_iter().copied().find(|address| is_free(&ledger, *address)))
             })
             .collect();
-        let decision = decide(&pool, &ledger, &request, rest());
+        let decision = decide(&pool, &ledger, &request, now());
         let found = decision.as_ref().ok().map(|choices| choices.iter().map(|choice| choice.address).collect());
         prop_assert_eq!(&found, &model);
         match decision {
@@ -242,7 +247,7 @@ proptest! {
     #[test]
     fn usage_counts_every_address_once(pool in pools(), ledger in ledger()) {
         for range in pool.ranges() {
-            let usage = usage(range, &ledger, rest());
+            let usage = usage(range, &ledger, now());
             let free = walk_set(range.allocatable()).into_iter().filter(|address| is_free(&ledger, *address)).count();
             prop_assert_eq!(usage.free(), free as u128);
             prop_assert_eq!(usage.free() + usage.taken + usage.resting, range.capacity());
@@ -260,9 +265,9 @@ proptest! {
         let request = Request { owner: &owner, wanted: &[address], start: Start::Lowest };
         let allocatable = pool.ranges().iter().any(|range| walk_set(range.allocatable()).contains(&address));
         let others_full = pool.ranges().iter().any(|range| {
-            !range.allocatable().contains(address) && usage(range, &ledger, rest()).free() == 0
+            !range.allocatable().contains(address) && usage(range, &ledger, now()).free() == 0
         });
-        match decide(&pool, &ledger, &request, rest()) {
+        match decide(&pool, &ledger, &request, now()) {
             Ok(choices) => {
                 prop_assert!(allocatable && is_free(&ledger, address));
                 prop_assert!(choices.iter().any(|choice| choice.address == address));
@@ -270,7 +275,7 @@ proptest! {
             Err(Refusal::Taken { by, .. }) => {
                 prop_assert_eq!(ledger.holding(address), Some(&Holding::Owned(by)));
             }
-            Err(Refusal::Resting { until, .. }) => prop_assert!(!is_free(&ledger, address) && until > rest().now),
+            Err(Refusal::Resting { until, .. }) => prop_assert!(!is_free(&ledger, address) && until > now()),
             Err(Refusal::OutOfRange { .. } | Refusal::Excluded { .. }) => prop_assert!(!allocatable),
             Err(Refusal::Exhausted { .. }) => prop_assert!(others_full),
             Err(other) => prop_assert!(false, "{:?}", other),
@@ -287,13 +292,13 @@ proptest! {
         let mut served = 0;
         for (owner, number) in numbers.iter().enumerate() {
             let request = Request { owner: &owner, wanted: &[], start: Start::Spread(*number) };
-            let Ok(choices) = decide(&pool, &ledger, &request, rest()) else { break };
+            let Ok(choices) = decide(&pool, &ledger, &request, now()) else { break };
             served += 1;
             for choice in &choices {
                 prop_assert!(given.insert(choice.address), "{} was given twice", choice.address);
                 ledger.note(choice.address, Holding::Owned(owner));
             }
-            let again: Vec<IpAddr> = decide(&pool, &ledger, &request, rest()).unwrap().iter().map(|choice| choice.address).collect();
+            let again: Vec<IpAddr> = decide(&pool, &ledger, &request, now()).unwrap().iter().map(|choice| choice.address).collect();
             prop_assert_eq!(again, choices.iter().map(|choice| choice.address).collect::<Vec<_>>());
         }
         prop_assert_eq!(served, pool.capacity().min(numbers.len() as u128));

@@ -6,7 +6,7 @@ use std::fmt;
 use std::time::SystemTime;
 
 use crate::PoolRange;
-use crate::ledger::{Holding, Ledger, Rest};
+use crate::ledger::{Holding, Ledger};
 
 /// How full a range is. Only allocatable addresses count: one that was given and then excluded is not missing from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,13 +35,13 @@ impl fmt::Display for Usage {
 }
 
 /// Counts how full a range is.
-pub fn usage<Owner: Ord + Clone>(range: &PoolRange, ledger: &Ledger<Owner>, rest: Rest) -> Usage {
+pub fn usage<Owner: Ord + Clone>(range: &PoolRange, ledger: &Ledger<Owner>, now: SystemTime) -> Usage {
     let mut usage = Usage { capacity: range.capacity(), ..Usage::default() };
     for (_, holding) in range.allocatable().intervals().iter().flat_map(|interval| ledger.within(interval)) {
         match holding {
             Holding::Owned(_) => usage.taken += 1,
-            Holding::Released(released) => {
-                if let Some(until) = rest.until(*released) {
+            Holding::Released(rest) => {
+                if let Some(until) = rest.until(now) {
                     usage.resting += 1;
                     usage.rested_at = Some(usage.rested_at.map_or(until, |first| first.min(until)));
                 }

@@ -6,21 +6,24 @@ use super::*;
 use crate::naive;
 
 fn holding() -> impl Strategy<Value = Option<Holding<u8>>> {
-    let released =
-        (0..5_u64).prop_map(|second| Holding::Released(SystemTime::UNIX_EPOCH + Duration::from_secs(second)));
+    let released = (0..5_u64).prop_map(|second| {
+        let since = SystemTime::UNIX_EPOCH + Duration::from_secs(second);
+        Holding::Released(Rest { since, period: Duration::from_mins(1) })
+    });
     prop::option::of(prop_oneof![(0..4_u8).prop_map(Holding::Owned), released])
 }
 
 #[test]
 fn rest_lasts_its_period() {
     let at = |second| SystemTime::UNIX_EPOCH + Duration::from_secs(second);
-    let rest = Rest { period: Duration::from_mins(1), now: at(100) };
-    assert_eq!(rest.until(at(40)), None);
-    assert_eq!(rest.until(at(41)), Some(at(101)));
-    assert_eq!(rest.until(at(100)), Some(at(160)));
-    assert_eq!(rest.until(at(500)), Some(at(560)), "a clock that is ahead");
-    assert_eq!(Rest { period: Duration::ZERO, ..rest }.until(at(100)), None);
-    assert!(Rest { period: Duration::MAX, ..rest }.until(at(0)).is_some());
+    let now = at(100);
+    let minute = |since| Rest { since: at(since), period: Duration::from_mins(1) };
+    assert_eq!(minute(40).until(now), None);
+    assert_eq!(minute(41).until(now), Some(at(101)));
+    assert_eq!(minute(100).until(now), Some(at(160)));
+    assert_eq!(minute(500).until(now), Some(at(560)), "a clock that is ahead");
+    assert_eq!(Rest { period: Duration::ZERO, ..minute(100) }.until(now), None);
+    assert!(Rest { period: Duration::MAX, ..minute(0) }.until(now).is_some());
 }
 
 proptest! {

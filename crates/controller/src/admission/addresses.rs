@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use addressing::decision::{Request, Start};
-use addressing::ledger::Rest;
 use addressing::{Ledger, Pool, decide};
 use api::kubevirt::{Network, VirtualMachineInstanceSpec};
 use api::multus::NetworkAttachmentDefinition;
@@ -100,11 +99,10 @@ fn check(
         ));
     }
     let Some(pool) = pool(&config) else { return Ok(()) };
-    let rest = Rest { period: std::time::Duration::ZERO, now: std::time::SystemTime::UNIX_EPOCH };
     let anybody = ipam::Owner::default();
     let request = Request { owner: &anybody, wanted: addresses, start: Start::Lowest };
-    // Nobody holds anything here, so that only the pool's own rules can be broken.
-    let refused = decide(&pool, &Ledger::default(), &request, rest).err();
+    // Nobody holds anything here, and nothing rests, so that only the pool's own rules can be broken.
+    let refused = decide(&pool, &Ledger::default(), &request, std::time::SystemTime::UNIX_EPOCH).err();
     refused.map_or(Ok(()), |refusal| Err(format!("Network {name:?} does not give this: {refusal}.")))
 }
 

@@ -378,7 +378,6 @@ fn definitions_needed() -> &'static [CustomResourceDefinition] {
             "NetworkAttachmentDefinition",
             "IPAMClaim",
             "AddressAllocation",
-            "AddressPool",
             "Setting",
             "ClusterNetwork",
             "VlanConfig",

@@ -31,7 +31,7 @@ fn the_networks_own_words_win_over_the_nodes() {
     let both = config(&json!({ "ipam": own })).with_file(file.to_string().as_bytes()).unwrap();
     assert_eq!(both.kubeconfig(), Some("/own".into()));
     assert_eq!((both.log_level(), both.log_file()), (Level::Error, Some("/log".into())));
-    assert_eq!(both.rest(), Duration::from_secs(5));
+    assert_eq!(both.rest_seconds(), 5);
     assert_eq!(both.giving(None).unwrap().pool.ranges()[0].network().to_string(), "10.1.0.0/24");
     let bare = config(&json!({ "ipam": {} })).with_file(file.to_string().as_bytes()).unwrap();
     assert_eq!(bare.giving(None).unwrap().pool.ranges()[0].network().to_string(), "10.2.0.0/24");

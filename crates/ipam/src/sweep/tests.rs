@@ -1,6 +1,8 @@
 //! What is judged how: never what somebody has.
 #![allow(clippy::unwrap_used, reason = "a test says what it expects")]
 
+use std::time::Duration;
+
 use api::godwit::{AddressAllocationSpec, AddressOwner, ClaimReference, PodInterface};
 use proptest::prelude::*;
 
@@ -26,7 +28,6 @@ fn claim(uid: &str) -> AddressOwner {
 fn owners_keep_the_gone_lose_and_the_rested_are_forgotten() {
     let living = Living { pods: ["p".to_owned()].into(), claims: ["c".to_owned()].into() };
     let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
-    let rest = Rest { period: Duration::from_mins(1), now };
     let ago = |seconds| Some(now - Duration::from_secs(seconds));
     for (owner, released, verdict) in [
         (Some(pod("p")), None, Verdict::Keep),
@@ -46,10 +47,26 @@ fn owners_keep_the_gone_lose_and_the_rested_are_forgotten() {
         (None, Some(now + Duration::from_hours(1)), Verdict::Keep),
     ] {
         assert_eq!(
-            judge(&allocation(owner.clone(), released), &living, rest),
+            judge(&allocation(owner.clone(), released), &living, now),
             verdict,
             "{owner:?} {released:?}"
         );
+    }
+}
+
+#[test]
+fn an_address_rests_for_as_long_as_it_says() {
+    let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
+    for (seconds, ago, verdict) in [
+        (0, 0, Verdict::Forget),
+        (5, 5, Verdict::Forget),
+        (600, 61, Verdict::Keep),
+        (600, 600, Verdict::Forget),
+        (u32::MAX, 1_000_000, Verdict::Keep),
+    ] {
+        let mut resting = allocation(None, Some(now - Duration::from_secs(ago)));
+        resting.spec.rest_seconds = Some(seconds);
+        assert_eq!(judge(&resting, &Living::default(), now), verdict, "{ago} of {seconds} s");
     }
 }
 
@@ -60,9 +77,8 @@ proptest! {
         uids.insert(uid.clone());
         let living = Living { pods: uids.clone(), claims: uids };
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
-        let rest = Rest { period: Duration::ZERO, now };
         for owner in [pod(&uid), claim(&uid)] {
-            prop_assert_eq!(judge(&allocation(Some(owner), None), &living, rest), Verdict::Keep);
+            prop_assert_eq!(judge(&allocation(Some(owner), None), &living, now), Verdict::Keep);
         }
     }
 }

@@ -2,8 +2,6 @@
 
 use std::net::IpAddr;
 
-use api::godwit::AddressAllocation;
-use kube::Api;
 use serde_json::json;
 
 use crate::world::{Interface, World};
@@ -76,13 +74,7 @@ async fn a_freed_address_rests_and_is_then_given_again() {
     let objects = world.objects().await;
     assert!(objects[0].spec.owner.is_none() && objects[0].spec.released_at.is_some(), "it rests");
     assert_eq!(world.add(&second, &config).error().0, 100);
-    // As if a minute had passed: by the object, whose word it is.
-    let addresses: Api<AddressAllocation> = Api::all(world.client.clone());
-    let name = objects[0].metadata.name.clone().unwrap();
-    let mut rested = objects[0].clone();
-    let earlier = jiff::Timestamp::now() - jiff::SignedDuration::from_secs(61);
-    rested.spec.released_at = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime(earlier));
-    addresses.replace(&name, &kube::api::PostParams::default(), &rested).await.unwrap();
+    world.released_ago(61).await;
     assert!(world.call("STATUS", &second, &config).success);
     assert_eq!(world.add(&second, &config).ip(), address);
     assert_eq!(world.owner(address).await, Some(second.owner("node-1")));
@@ -93,6 +85,41 @@ async fn a_freed_address_rests_and_is_then_given_again() {
     world.del(&third, &hasty);
     assert_eq!(world.objects().await.len(), 1);
     world.add(&Interface::of("fourth"), &hasty).ip();
+}
+
+#[tokio::test]
+async fn an_address_rests_for_as_long_as_it_was_given_with_whoever_asks_and_whoever_releases() {
+    let world = World::new().await;
+    let range = "10.1.0.5-10.1.0.6/24";
+    let long = world.config(json!({ "range": range, "rest_seconds": 600 }));
+    let usual = world.config(json!({ "range": range }));
+    let (deleted, lost) = (Interface::of("deleted"), world.pod("lost").await);
+    world.add(&deleted, &long).ip();
+    world.add(&lost, &long).ip();
+    let periods = async || {
+        let objects = world.objects().await;
+        objects.iter().map(|object| object.spec.rest_seconds).collect::<Vec<_>>()
+    };
+    assert_eq!(periods().await, [Some(600), Some(600)], "it is written with the address");
+    world.del(&deleted, &long);
+    world.delete_pod("lost").await;
+    let swept = ipam::sweep::sweep(&world.client).await.unwrap();
+    assert_eq!(swept.released.len(), 1, "{swept:?}");
+    assert_eq!(periods().await, [Some(600), Some(600)], "and outlives its release");
+
+    // Longer than others rest.
+    world.released_ago(61).await;
+    let swept = ipam::sweep::sweep(&world.client).await.unwrap();
+    assert_eq!((swept.forgotten, swept.kept), (0, 2), "{swept:?}");
+    let (code, text) = world.add(&Interface::of("hasty"), &usual).error();
+    assert_eq!(code, 100, "{text}");
+    assert!(text.contains("2 are resting"), "{text}");
+
+    world.released_ago(601).await;
+    world.add(&Interface::of("hasty"), &usual).ip();
+    let swept = ipam::sweep::sweep(&world.client).await.unwrap();
+    assert_eq!((swept.forgotten, swept.released.len()), (1, 1), "the hasty one is no pod: {swept:?}");
+    assert_eq!(periods().await, [Some(60)], "who has it next has it with a period of its own");
 }
 
 #[tokio::test]

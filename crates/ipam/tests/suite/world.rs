@@ -10,6 +10,7 @@ use api::godwit::{AddressAllocation, AddressOwner, PodInterface};
 use api::ipam::{IPAMClaim, IPAMClaimSpec};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
@@ -116,8 +117,7 @@ impl World {
         let server = Server::start(options).await;
         let client = server.client().await;
         let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-        let wanted =
-            ["addressallocations.godwit.dev", "addresspools.godwit.dev", "ipamclaims.k8s.cni.cncf.io"];
+        let wanted = ["addressallocations.godwit.dev", "ipamclaims.k8s.cni.cncf.io"];
         for definition in api::crds() {
             if wanted.contains(&definition.metadata.name.as_deref().unwrap()) {
                 definitions.create(&PostParams::default(), &definition).await.unwrap();
@@ -126,10 +126,8 @@ impl World {
         eventually("the definitions to be served", async || {
             let claims: Api<IPAMClaim> = Api::all(client.clone());
             let addresses: Api<AddressAllocation> = Api::all(client.clone());
-            let pools: Api<api::godwit::AddressPool> = Api::all(client.clone());
             let parameters = ListParams::default();
             claims.list(&parameters).await.ok()?;
-            pools.list(&parameters).await.ok()?;
             addresses.list(&parameters).await.ok()
         })
         .await;
@@ -210,6 +208,19 @@ impl World {
     pub async fn objects(&self) -> Vec<AddressAllocation> {
         let addresses: Api<AddressAllocation> = Api::all(self.client.clone());
         addresses.list(&ListParams::default()).await.unwrap().items
+    }
+
+    /// As if every address that rests had been released so many seconds ago: by the object, whose word it is.
+    pub async fn released_ago(&self, seconds: i64) {
+        let addresses: Api<AddressAllocation> = Api::all(self.client.clone());
+        let earlier = jiff::Timestamp::now() - jiff::SignedDuration::from_secs(seconds);
+        for mut object in self.objects().await {
+            if object.spec.released_at.is_some() {
+                object.spec.released_at = Some(MicroTime(earlier));
+                let name = object.metadata.name.clone().unwrap();
+                addresses.replace(&name, &PostParams::default(), &object).await.unwrap();
+            }
+        }
     }
 
     pub async fn owner(&self, address: IpAddr) -> Option<AddressOwner> {
