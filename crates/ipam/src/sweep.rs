@@ -1,17 +1,22 @@
 //! What nobody holds any more becomes free: the addresses of pods and claims that are gone.
 //!
 //! The plugin frees what it gave; this is for what it could not: a node that is gone, a journal that was lost. Run by the
-//! controller, on all networks at once. UIDs decide, never names. Addresses are read before pods and claims, so whoever has
-//! an address that was read either was there then and is found, or is gone. Every write is conditional on what was read.
+//! controller, on all networks at once. UIDs decide who is gone. A pod refers to its claim by name, and may use its addresses when
+//! the claim was forced away: what a claim had that is gone is kept as long as a pod that has not ended refers to one of its name,
+//! be it a later one. Addresses are read before pods and claims, so whoever has an address that was read either was there then
+//! and is found, or is gone. Every write is conditional on what was read.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::time::SystemTime;
 
-use api::godwit::AddressAllocation;
+use api::godwit::{AddressAllocation, ClaimReference};
 use api::ipam::IPAMClaim;
+use api::multus::{parse_default_network, parse_networks};
+use api::names::annotations;
 use api::names::labels::ADDRESS_OWNER;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, DeleteParams, ListParams, PartialObjectMeta, PostParams, Preconditions};
 use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
@@ -21,6 +26,8 @@ use crate::allocations::{micro_time, rest};
 const PAGE: u32 = 500;
 /// On the mirror of a static pod: the UID that its node knows it by.
 const STATIC_POD_UID: &str = "kubernetes.io/config.hash";
+/// Pods that may still use an address.
+const NOT_ENDED: &str = "status.phase!=Succeeded,status.phase!=Failed";
 
 /// Who is there.
 #[derive(Clone, Debug, Default)]
@@ -29,6 +36,15 @@ pub struct Living {
     pub pods: BTreeSet<String>,
     /// UIDs of claims.
     pub claims: BTreeSet<String>,
+    /// Namespaces and names of the claims that pods refer to which have not ended.
+    pub referred: BTreeSet<(String, String)>,
+}
+
+impl Living {
+    fn has_claim(&self, claim: &ClaimReference) -> bool {
+        self.claims.contains(&claim.uid)
+            || self.referred.contains(&(claim.namespace.clone(), claim.name.clone()))
+    }
 }
 
 /// What is to be done with an address.
@@ -64,7 +80,7 @@ pub fn judge(allocation: &AddressAllocation, living: &Living, now: SystemTime) -
     };
     let gone = match (&owner.pod, &owner.claim) {
         (Some(pod), None) => !pod.uid.is_empty() && !living.pods.contains(&pod.uid),
-        (None, Some(claim)) => !claim.uid.is_empty() && !living.claims.contains(&claim.uid),
+        (None, Some(claim)) => !claim.uid.is_empty() && !living.has_claim(claim),
         _ => false,
     };
     if gone { Verdict::Release } else { Verdict::Keep }
@@ -155,13 +171,31 @@ async fn forget(
 
 async fn living(client: &Client) -> Result<Living, kube::Error> {
     let mut living = Living::default();
-    for pod in metadata(&Api::<Pod>::all(client.clone())).await? {
+    let pods: Api<Pod> = Api::all(client.clone());
+    for pod in metadata(&pods, ListParams::default()).await? {
         living.pods.extend(pod.metadata.uid);
         living.pods.extend(pod.metadata.annotations.and_then(|mut all| all.remove(STATIC_POD_UID)));
     }
-    let claims = metadata(&Api::<IPAMClaim>::all(client.clone())).await?;
+    // The metadata of a pod does not say whether it has ended; the API server can be asked for those that have not.
+    for pod in metadata(&pods, ListParams::default().fields(NOT_ENDED)).await? {
+        let namespace = pod.metadata.namespace.clone().unwrap_or_default();
+        living.referred.extend(referred_to(&pod.metadata).map(|claim| (namespace.clone(), claim)));
+    }
+    let claims = metadata(&Api::<IPAMClaim>::all(client.clone()), ListParams::default()).await?;
     living.claims.extend(claims.into_iter().filter_map(|claim| claim.metadata.uid));
     Ok(living)
+}
+
+/// Names of the claims that a pod refers to, in either of the two ways that the plugin hears of.
+fn referred_to(pod: &ObjectMeta) -> impl Iterator<Item = String> {
+    let annotation = |key| pod.annotations.as_ref()?.get(key);
+    let networks = annotation(annotations::NETWORKS).and_then(|text| parse_networks(text).ok());
+    let default = annotation(annotations::DEFAULT_NETWORK).and_then(|text| parse_default_network(text).ok());
+    networks.into_iter().flatten().chain(default).flat_map(|selection| {
+        let argument = selection.cni_args.get(annotations::IPAM_CLAIM_REFERENCE);
+        let argument = argument.and_then(|claim| claim.as_str().map(str::to_owned));
+        selection.ipam_claim_reference.into_iter().chain(argument)
+    })
 }
 
 async fn all<K>(api: &Api<K>) -> Result<Vec<K>, kube::Error>
@@ -180,13 +214,13 @@ where
     }
 }
 
-/// Names and UIDs only: what pods are is of no interest, and there may be many.
-async fn metadata<K>(api: &Api<K>) -> Result<Vec<PartialObjectMeta<K>>, kube::Error>
+/// Names, UIDs and annotations only: what pods are made of is of no interest, and there may be many.
+async fn metadata<K>(api: &Api<K>, parameters: ListParams) -> Result<Vec<PartialObjectMeta<K>>, kube::Error>
 where
     K: Clone + Debug + DeserializeOwned + Resource,
 {
     let mut found = Vec::new();
-    let mut parameters = ListParams::default().limit(PAGE);
+    let mut parameters = parameters.limit(PAGE);
     loop {
         let page = api.list_metadata(&parameters).await?;
         found.extend(page.items);

@@ -24,9 +24,34 @@ fn claim(uid: &str) -> AddressOwner {
     AddressOwner { pod: None, claim: Some(ClaimReference { uid: uid.into(), ..ClaimReference::default() }) }
 }
 
+/// A claim that is gone.
+fn named(namespace: &str, name: &str) -> AddressOwner {
+    let claim = ClaimReference { namespace: namespace.into(), name: name.into(), uid: "gone".into() };
+    AddressOwner { pod: None, claim: Some(claim) }
+}
+
+#[test]
+fn a_pod_refers_to_claims_by_its_networks_and_their_arguments() {
+    let referred = |key: &str, text: &str| {
+        let annotations = Some([(key.to_owned(), text.to_owned())].into());
+        referred_to(&ObjectMeta { annotations, ..ObjectMeta::default() }).collect::<Vec<_>>()
+    };
+    let element = r#"[{"name":"blue","ipam-claim-reference":"vm.blue"}]"#;
+    assert_eq!(referred(annotations::NETWORKS, element), ["vm.blue"]);
+    assert_eq!(referred(annotations::DEFAULT_NETWORK, element), ["vm.blue"]);
+    let argument = r#"[{"name":"blue"},{"name":"red","cni-args":{"ipam-claim-reference":"vm.red"}}]"#;
+    assert_eq!(referred(annotations::NETWORKS, argument), ["vm.red"]);
+    assert_eq!(referred(annotations::NETWORKS, "blue@net1"), [""; 0]);
+    assert_eq!(referred(annotations::NETWORKS, "[{"), [""; 0]);
+}
+
 #[test]
 fn owners_keep_the_gone_lose_and_the_rested_are_forgotten() {
-    let living = Living { pods: ["p".to_owned()].into(), claims: ["c".to_owned()].into() };
+    let living = Living {
+        pods: ["p".to_owned()].into(),
+        claims: ["c".to_owned()].into(),
+        referred: [("vms".to_owned(), "used".to_owned())].into(),
+    };
     let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
     let ago = |seconds| Some(now - Duration::from_secs(seconds));
     for (owner, released, verdict) in [
@@ -37,6 +62,10 @@ fn owners_keep_the_gone_lose_and_the_rested_are_forgotten() {
         (Some(claim("c")), None, Verdict::Keep),
         (Some(claim("gone")), None, Verdict::Release),
         (Some(claim("p")), None, Verdict::Release),
+        // A pod may use what a claim had.
+        (Some(named("vms", "used")), None, Verdict::Keep),
+        (Some(named("others", "used")), None, Verdict::Release),
+        (Some(named("vms", "unused")), None, Verdict::Release),
         // Who that is, nobody can say.
         (Some(pod("")), None, Verdict::Keep),
         (Some(claim("")), None, Verdict::Keep),
@@ -75,7 +104,7 @@ proptest! {
     fn what_a_living_owner_has_is_kept(uid in "[a-f0-9]{1,8}", others in prop::collection::vec("[a-f0-9]{1,8}", 0..8), seconds in 0..u64::from(u32::MAX)) {
         let mut uids: BTreeSet<String> = others.into_iter().collect();
         uids.insert(uid.clone());
-        let living = Living { pods: uids.clone(), claims: uids };
+        let living = Living { pods: uids.clone(), claims: uids, ..Living::default() };
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
         for owner in [pod(&uid), claim(&uid)] {
             prop_assert_eq!(judge(&allocation(Some(owner), None), &living, now), Verdict::Keep);

@@ -81,8 +81,44 @@ async fn a_claims_addresses_outlive_pods_and_are_the_same_in_both_of_a_move() {
     assert_eq!((swept.released.len(), swept.kept), (0, 2), "{swept:?}");
 
     world.claims().delete("vm.blue", &DeleteParams::default()).await.unwrap();
+    world.delete_pod("restarted").await;
     let swept = ipam::sweep::sweep(&world.client).await.unwrap();
     assert_eq!(swept.released.len(), 2, "{swept:?}");
+    assert_eq!(world.owned().await.len(), 0);
+}
+
+#[tokio::test]
+async fn a_pod_keeps_the_addresses_of_a_claim_that_was_forced_away_until_it_has_ended() {
+    let world = World::new().await;
+    let range = json!({ "range": "10.1.0.0/24" });
+    let networks = |claim: &str| json!([{ "name": "blue", "ipam-claim-reference": claim }]).to_string();
+    let default = |claim: &str| json!([{ "name": "blue", "namespace": "a", "ipam-claim-reference": claim }]);
+    for claim in ["gone", "primary", "again"] {
+        world.claim(claim, None).await;
+    }
+    let pods = [
+        world.annotated_pod("gone", "k8s.v1.cni.cncf.io/networks", &networks("gone")).await,
+        world
+            .annotated_pod("primary", "v1.multus-cni.io/default-network", &default("primary").to_string())
+            .await,
+        world.annotated_pod("again", "k8s.v1.cni.cncf.io/networks", &networks("again")).await,
+    ];
+    for pod in &pods {
+        world.add(pod, &of_claim(&world, &pod.pod, range.clone())).ip();
+    }
+    for claim in ["gone", "primary", "again"] {
+        world.claims().delete(claim, &DeleteParams::default()).await.unwrap();
+    }
+    // Another claim of its name is not the one that it has its address of.
+    world.claim("again", None).await;
+    let swept = ipam::sweep::sweep(&world.client).await.unwrap();
+    assert_eq!((swept.released.len(), swept.kept), (0, 3), "{swept:?}");
+
+    world.delete_pod("gone").await;
+    world.end_pod("primary", "Succeeded").await;
+    world.end_pod("again", "Failed").await;
+    let swept = ipam::sweep::sweep(&world.client).await.unwrap();
+    assert_eq!(swept.released.len(), 3, "{swept:?}");
     assert_eq!(world.owned().await.len(), 0);
 }
 

@@ -11,7 +11,7 @@ use api::ipam::{IPAMClaim, IPAMClaimSpec};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
-use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use testkit::{Options, Server, eventually};
@@ -237,13 +237,29 @@ impl World {
 
     /// A pod as the API server knows it, with the UID that it gave.
     pub async fn pod(&self, name: &str) -> Interface {
+        self.create_pod(json!({ "name": name })).await
+    }
+
+    /// A pod that says something of itself.
+    pub async fn annotated_pod(&self, name: &str, annotation: &str, text: &str) -> Interface {
+        self.create_pod(json!({ "name": name, "annotations": { annotation: text } })).await
+    }
+
+    async fn create_pod(&self, metadata: Value) -> Interface {
         let pod = json!({
-            "metadata": { "name": name },
+            "metadata": metadata,
             "spec": { "containers": [{ "name": "main", "image": "host" }] },
         });
         let pods: Api<Pod> = Api::default_namespaced(self.client.clone());
         let pod = pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
-        Interface { uid: pod.metadata.uid.unwrap(), ..Interface::of(name) }
+        Interface { uid: pod.metadata.uid.unwrap(), ..Interface::of(&pod.metadata.name.unwrap()) }
+    }
+
+    /// The pod is there, and its containers are not any more.
+    pub async fn end_pod(&self, name: &str, phase: &str) {
+        let pods: Api<Pod> = Api::default_namespaced(self.client.clone());
+        let patch = Patch::Merge(json!({ "status": { "phase": phase } }));
+        pods.patch_status(name, &PatchParams::default(), &patch).await.unwrap();
     }
 
     pub async fn delete_pod(&self, name: &str) {
