@@ -92,6 +92,8 @@ pub enum Error {
     Standby(#[from] StandbyError),
     #[error("others were faster {attempts} times in a row")]
     Contended { attempts: u32 },
+    #[error("{} of the attachments that the runtime does not list could not be freed", failures.len())]
+    Garbage { failures: Vec<Self> },
     #[error("{address} of network {network} is {held}, not of {owner}")]
     NotHeld { address: std::net::IpAddr, network: String, held: String, owner: String },
 }
@@ -113,6 +115,7 @@ impl Error {
             Self::Refused(refusal) if !matches!(**refusal, Refusal::Resting { .. }) => codes::REFUSED,
             Self::Exhausted { .. } => codes::EXHAUSTED,
             Self::NotHeld { .. } => codes::NOT_HELD,
+            Self::Garbage { failures } => failures.first().map_or(codes::TRY_AGAIN, Self::code),
             Self::Wire(_)
             | Self::Api { .. }
             | Self::Answer { .. }
@@ -154,8 +157,12 @@ impl Error {
             other => other.source(),
         };
         let mut parts = source.map(with_causes).unwrap_or_default();
-        if let Self::Exhausted { holders, .. } = self {
-            parts.push(holders.clone());
+        match self {
+            Self::Exhausted { holders, .. } => parts.push(holders.clone()),
+            Self::Garbage { failures } => {
+                parts.extend(failures.iter().flat_map(|failure| [failure.to_string(), failure.details()]));
+            }
+            _ => {}
         }
         parts.push(self.advice().to_owned());
         parts.retain(|part| !part.is_empty());

@@ -3,6 +3,8 @@
 //! ADD, CHECK and STATUS fail with a code and a text. DEL never fails: what it cannot free is in the journal for the next call,
 //! and what is not even there is found by the sweep. Nothing here decides about addresses.
 
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::time::SystemTime;
 
 use addressing::Ledger;
@@ -10,7 +12,7 @@ use addressing::decision::{Choice, usage};
 use api::godwit::{AddressOwner, PodInterface};
 use api::multus::{NetworkSelection, parse_default_network, parse_networks};
 use api::names::annotations;
-use cni::{Attachment, InterfaceAddress, Operation, Prefix, Version};
+use cni::{Attachment, AttachmentId, InterfaceAddress, Operation, Prefix, Version};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use serde_json::json;
@@ -314,22 +316,34 @@ impl Plugin {
         Ok(())
     }
 
-    /// Frees what the journal has of this network and the runtime does not list. A runtime that lists nothing is not believed.
+    /// Frees what the journal has of this network and the runtime does not list. A runtime that gives no list has not said what
+    /// is garbage; one that gives an empty list has said that all of it is. What cannot be freed is no reason to leave the others.
     fn gc(&self) -> Result<(), Error> {
         let Some(valid) = self.config.valid_attachments() else { return Ok(()) };
         let mut wire = self.wire()?;
+        let mut failures = Vec::new();
         for path in self.journal.files()? {
-            let Some(mut entry) = Entry::lock(&path, false)? else { continue };
-            let garbage = entry
-                .record
-                .as_ref()
-                .is_some_and(|record| record.name == self.config.name() && !valid.contains(&record.id()));
-            if garbage {
-                entry.release()?;
-                release::entry(&mut wire, entry)?;
+            failures.extend(self.collect(&mut wire, &path, &valid).err());
+            // An API server that is away is away for all of them, and each would be waited for.
+            if matches!(failures.last(), Some(Error::Wire(_))) {
+                break;
             }
         }
-        release::catch_up(&mut wire, &self.journal)
+        if failures.is_empty() {
+            return release::catch_up(&mut wire, &self.journal);
+        }
+        Err(Error::Garbage { failures })
+    }
+
+    /// Frees what a file of the journal says, if it is garbage.
+    fn collect(&self, wire: &mut Wire, path: &Path, valid: &BTreeSet<AttachmentId>) -> Result<(), Error> {
+        let Some(mut entry) = Entry::lock(path, false)? else { return Ok(()) };
+        let is_garbage = |record: &Record| record.name == self.config.name() && !valid.contains(&record.id());
+        if entry.record.as_ref().is_some_and(is_garbage) {
+            entry.release()?;
+            release::entry(wire, entry)?;
+        }
+        Ok(())
     }
 
     /// Whether addresses can be given: the API server answers, and no range is full.

@@ -103,6 +103,36 @@ async fn garbage_is_what_the_runtime_does_not_list() {
 }
 
 #[tokio::test]
+async fn garbage_that_cannot_be_freed_is_told_and_the_other_garbage_is_freed() {
+    let world = World::new().await;
+    let config = world.config(json!({ "range": "10.1.0.0/24" }));
+    let garbage = ["one", "two", "three", "four"].map(Interface::of);
+    for interface in &garbage {
+        world.add(interface, &config).ip();
+    }
+    // The first and the third file of the journal are of networks that no object can be named after.
+    let mut files = world.journal_files();
+    files.sort();
+    for (file, letter) in [(&files[0], "a"), (&files[2], "b")] {
+        let path = world.journal().join(file);
+        let text = std::fs::read_to_string(&path).unwrap();
+        let long = format!(r#""network":"{}""#, letter.repeat(300));
+        std::fs::write(&path, text.replace(r#""network":"shared""#, &long)).unwrap();
+    }
+    // An empty list is believed.
+    let mut collecting = config.clone();
+    collecting["cni.dev/valid-attachments"] = json!([]);
+    let (code, text) = world.call("GC", &garbage[0], &collecting).error();
+    assert_eq!(code, 7, "{text}");
+    assert!(
+        text.contains("2 of the attachments that the runtime does not list could not be freed"),
+        "{text}"
+    );
+    assert!(text.contains("aaaa") && text.contains("bbbb"), "each says why: {text}");
+    assert_eq!(world.owned().await.len(), 2, "the others were freed");
+}
+
+#[tokio::test]
 async fn what_is_wrong_is_said_with_its_code() {
     let world = World::new().await;
     let of = Interface::of("a");
