@@ -89,14 +89,26 @@ pub(crate) fn allocate_for(
     Err(Error::Contended { attempts: ATTEMPTS })
 }
 
+/// Who has the addresses of a claim: the one that has its name now. That it is being deleted takes nothing from those who use it.
+pub(crate) fn owner_of(wire: &mut Wire, reference: &Reference<'_>) -> Result<Owner, Error> {
+    Ok(owner(&get(wire, reference)?, reference))
+}
+
+fn get(wire: &mut Wire, reference: &Reference<'_>) -> Result<IPAMClaim, Error> {
+    let (namespace, name) = (&reference.pod.namespace, reference.name);
+    let reply = wire.get(&path(namespace, name))?;
+    if reply.status == 404 {
+        let claim = format!("claim {namespace}/{name}");
+        return Err(Error::Claim { claim, why: "does not exist".to_owned() });
+    }
+    understood(&reply, || format!("to read claim {namespace}/{name}"))
+}
+
+/// A claim that may be given addresses of a network.
 fn read(wire: &mut Wire, reference: &Reference<'_>, network: &str) -> Result<IPAMClaim, Error> {
     let (namespace, name) = (&reference.pod.namespace, reference.name);
     let refused = |why: String| Error::Claim { claim: format!("claim {namespace}/{name}"), why };
-    let reply = wire.get(&path(namespace, name))?;
-    if reply.status == 404 {
-        return Err(refused("does not exist".to_owned()));
-    }
-    let claim: IPAMClaim = understood(&reply, || format!("to read claim {namespace}/{name}"))?;
+    let claim = get(wire, reference)?;
     if claim.metadata.deletion_timestamp.is_some() {
         return Err(refused("is being deleted".to_owned()));
     }

@@ -65,6 +65,9 @@ pub enum ConfigError {
     /// There is no `ipam`.
     #[error("the configuration has no ipam")]
     NoIpam,
+    /// There is no result of ADD, or none that can be read.
+    #[error("the configuration has no prevResult that can be read: CHECK compares with what ADD answered")]
+    NoPrevious,
     /// The addresses are not well described.
     #[error("ipam of the configuration")]
     Pool {

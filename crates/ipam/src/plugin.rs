@@ -19,8 +19,8 @@ use serde_json::json;
 
 use crate::allocate::{Asked, allocate, exhausted};
 use crate::allocations::{Allocations, Held, holding, understood};
-use crate::claims::{Given, Reference, allocate_for};
-use crate::config::{Giving, files};
+use crate::claims::{self, Given, Reference, allocate_for};
+use crate::config::{ConfigError, Giving, files};
 use crate::journal::{Entry, Journal, Record, Whose};
 use crate::log::{Level, Log};
 use crate::wire::Wire;
@@ -289,27 +289,31 @@ impl Plugin {
 
     fn check(&self) -> Result<(), Error> {
         let giving = self.config.giving(None)?;
+        let ips = self.config.previous().ok_or(ConfigError::NoPrevious)?.ips;
         let mut wire = self.wire()?;
         let (pod, claim) = self.who(&mut wire)?;
+        // One that was made anew under its name is another, and has not given these addresses.
+        let owner = match &claim {
+            Some(name) => claims::owner_of(&mut wire, &Reference { name, pod: &pod })?,
+            None => Owner(AddressOwner { pod: Some(pod.clone()), claim: None }),
+        };
         let network = self.config.network();
         let mut api = Allocations::of(&mut wire, network);
-        let ips = self.config.previous().map(|previous| previous.ips).unwrap_or_default();
         let networks: Vec<_> = giving.pool.ranges().iter().map(addressing::PoolRange::network).collect();
         for address in ips.iter().map(|ip| ip.address.address) {
             // Addresses that are fixed, or another plugin's, are not ours to vouch for.
             if !networks.iter().any(|network| network.contains(address)) || is_fixed(&giving, address) {
                 continue;
             }
-            let object = api.get(address)?;
-            let owner = object.and_then(|object| object.spec.owner).map(Owner);
-            let ours = owner.as_ref().is_some_and(|owner| match (&owner.0.pod, &owner.0.claim, &claim) {
-                (Some(by), None, None) => *by == pod,
-                (None, Some(by), Some(name)) => by.name == *name && by.namespace == pod.namespace,
-                _ => false,
-            });
-            if !ours {
-                let held = owner.map_or("free".to_owned(), |owner| format!("of {owner}"));
-                let owner = Owner(AddressOwner { pod: Some(pod), claim: None }).to_string();
+            let by = api.get(address)?.and_then(|object| object.spec.owner);
+            // In full: of a pod, the sandbox counts too.
+            if by.as_ref() != Some(&owner.0) {
+                let (by, owner) = (by.map(Owner), owner.to_string());
+                let held = match by {
+                    Some(by) if by.to_string() == owner => format!("of an earlier {by}"),
+                    Some(by) => format!("of {by}"),
+                    None => "free".to_owned(),
+                };
                 return Err(Error::NotHeld { address, network: network.to_owned(), held, owner });
             }
         }

@@ -3,7 +3,7 @@
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::world::{Interface, World};
+use crate::world::{Interface, World, with_previous};
 
 fn of_claim(world: &World, name: &str, ipam: Value) -> Value {
     let mut config = world.config(ipam);
@@ -145,6 +145,26 @@ async fn a_claim_may_say_which_addresses_it_wants() {
     elsewhere["name"] = json!("green");
     let (_, text) = world.add(&b, &elsewhere).error();
     assert!(text.contains("is for network \"blue\", and this is \"green\""), "{text}");
+}
+
+#[tokio::test]
+async fn a_claim_that_was_made_anew_does_not_have_what_the_earlier_one_had() {
+    let world = World::new().await;
+    let config = of_claim(&world, "vm.blue", json!({ "range": "10.1.0.0/24" }));
+    world.claim("vm.blue", None).await;
+    let pod = world.pod("a").await;
+    let added = world.add(&pod, &config);
+    let address = added.ip();
+    let remembered = with_previous(&config, &added);
+    assert!(world.call("CHECK", &pod, &remembered).success);
+    world.claims().delete("vm.blue", &DeleteParams::default()).await.unwrap();
+    let (_, text) = world.call("CHECK", &pod, &remembered).error();
+    assert!(text.contains("claim default/vm.blue, which the pod refers to, does not exist"), "{text}");
+    world.claim("vm.blue", None).await;
+    let (code, text) = world.call("CHECK", &pod, &remembered).error();
+    assert_eq!(code, 103, "{text}");
+    let words = format!("{address} of network shared is of an earlier claim default/vm.blue");
+    assert!(text.contains(&words), "{text}");
 }
 
 #[tokio::test]

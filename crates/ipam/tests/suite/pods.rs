@@ -37,6 +37,9 @@ async fn an_address_is_given_kept_checked_and_freed() {
     let second = world.add(&Interface::of("second"), &config).ip();
     assert_ne!(second, address);
 
+    let (code, text) = world.call("CHECK", &first, &config).error();
+    assert_eq!(code, 7, "there is nothing to check: {text}");
+    assert!(text.contains("prevResult"), "{text}");
     let remembered = with_previous(&config, &added);
     assert!(world.call("CHECK", &first, &remembered).success);
     world.del(&first, &remembered);
