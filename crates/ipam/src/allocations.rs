@@ -19,7 +19,8 @@ use crate::wire::{Reply, Wire};
 use crate::{Error, Owner};
 
 const PATH: &str = "/apis/godwit.dev/v1alpha1/addressallocations";
-const PAGE: u32 = 500;
+/// How many objects are asked for at once.
+pub(crate) const PAGE: u32 = 500;
 /// The longest value of a label.
 const LABEL_MAX: usize = 63;
 
@@ -103,8 +104,13 @@ impl<'a> Allocations<'a> {
 
     /// Every address of the network that is not free as new.
     pub(crate) fn list(&mut self) -> Result<Vec<AddressAllocation>, Error> {
-        let selector = format!("{ADDRESS_NETWORK}={}", network_key(self.network));
-        self.select(&selector)
+        self.select(&self.all())
+    }
+
+    /// The same by a single request; none: there are more than it can answer.
+    pub(crate) fn list_few(&mut self) -> Result<Option<Vec<AddressAllocation>>, Error> {
+        let (found, next) = self.page(&self.all(), None)?;
+        Ok(next.is_none().then_some(found))
     }
 
     /// The network's addresses of a pod or claim.
@@ -124,25 +130,42 @@ impl<'a> Allocations<'a> {
         understood::<Value>(&reply, || "to list addresses".to_owned()).map(drop)
     }
 
+    /// Selects the objects of the network.
+    fn all(&self) -> String {
+        format!("{ADDRESS_NETWORK}={}", network_key(self.network))
+    }
+
     fn select(&mut self, selector: &str) -> Result<Vec<AddressAllocation>, Error> {
+        let mut found = Vec::new();
+        let mut after = None;
+        loop {
+            let (page, next) = self.page(selector, after.as_deref())?;
+            found.extend(page);
+            match next {
+                Some(token) => after = Some(token),
+                None => return Ok(found),
+            }
+        }
+    }
+
+    /// One page of what is selected, and what the next is asked for with.
+    fn page(
+        &mut self,
+        selector: &str,
+        after: Option<&str>,
+    ) -> Result<(Vec<AddressAllocation>, Option<String>), Error> {
         #[derive(Deserialize)]
         struct Page {
             metadata: ListMeta,
             items: Vec<AddressAllocation>,
         }
         let selector = selector.replace('/', "%2F").replace('=', "%3D");
-        let mut found = Vec::new();
-        let mut next = String::new();
-        loop {
-            let path = format!("{PATH}?limit={PAGE}&labelSelector={selector}{next}");
-            let reply = self.wire.get(&path)?;
-            let page: Page = understood(&reply, || format!("to list the addresses of {}", self.network))?;
-            found.extend(page.items.into_iter().filter(|object| object.spec.network == self.network));
-            match page.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => next = format!("&continue={}", escaped(&token)),
-                None => return Ok(found),
-            }
-        }
+        let after = after.map(|token| format!("&continue={}", escaped(token))).unwrap_or_default();
+        let reply = self.wire.get(&format!("{PATH}?limit={PAGE}&labelSelector={selector}{after}"))?;
+        let Page { metadata, mut items } =
+            understood(&reply, || format!("to list the addresses of {}", self.network))?;
+        items.retain(|object| object.spec.network == self.network);
+        Ok((items, metadata.continue_.filter(|token| !token.is_empty())))
     }
 
     fn put(&mut self, held: &Held, object: &AddressAllocation, what: &str) -> Result<Outcome, Error> {

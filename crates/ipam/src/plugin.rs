@@ -18,16 +18,13 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::allocate::{Asked, allocate, exhausted};
-use crate::allocations::{Allocations, Held, holding, understood};
+use crate::allocations::{Allocations, Held, PAGE, holding, understood};
 use crate::claims::{self, Given, Reference, allocate_for};
 use crate::config::{ConfigError, Giving, files};
 use crate::journal::{Entry, Journal, Record, Whose};
 use crate::log::{Level, Log};
 use crate::wire::Wire;
 use crate::{Call, Config, Error, Owner, codes, release, standby};
-
-/// The largest pool whose fullness STATUS looks at: it is asked often, and must cost little.
-const STATUS_COUNTS: u128 = 4096;
 
 /// What the plugin writes to standard output, and how it ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -350,15 +347,16 @@ impl Plugin {
         Ok(())
     }
 
-    /// Whether addresses can be given: the API server answers, and no range is full.
+    /// Whether addresses can be given: the API server answers, and no range is known to be full. Runtimes ask often, on every node,
+    /// and the network may be the one that all others share: one request is made, for as many objects as fit into one page.
+    /// A network that has more is not counted; ADD says when it is full.
     fn status(&self) -> Result<(), Error> {
         let giving = self.config.giving(None)?;
         let mut wire = self.wire()?;
         let mut api = Allocations::of(&mut wire, self.config.network());
-        if giving.pool.ranges().iter().all(|range| range.capacity() > STATUS_COUNTS) {
-            return api.answer();
-        }
-        let objects = api.list()?;
+        let countable = giving.pool.ranges().iter().any(|range| range.capacity() <= PAGE.into());
+        let objects = if countable { api.list_few()? } else { api.answer().map(|()| None)? };
+        let objects = objects.unwrap_or_default();
         let known =
             objects.iter().filter_map(|object| Some((object.spec.address.parse().ok()?, holding(object))));
         let ledger: Ledger<Owner> = known.collect();

@@ -2,6 +2,10 @@
 
 use std::net::IpAddr;
 
+use api::godwit::AddressAllocation;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Api;
+use kube::api::PostParams;
 use serde_json::json;
 
 use crate::world::{Interface, World};
@@ -62,6 +66,30 @@ async fn a_full_pool_says_how_full_and_by_whom() {
     let (_, text) = world.add(&Interface::of("late"), &config).error();
     assert!(text.contains("4 are taken and 1 are resting; the first of them can be given in"), "{text}");
     assert_eq!(world.journal_files().len(), 4, "a refused ADD leaves no entry");
+}
+
+/// STATUS costs one request of one page, however much the network has that the pool is of.
+#[tokio::test]
+async fn the_fullness_of_a_pool_is_told_unless_its_network_is_large() {
+    let world = World::new().await;
+    let config = world.config(json!({ "range": "10.1.0.5-10.1.0.5/24" }));
+    let of = Interface::of("a");
+    world.add(&of, &config).ip();
+    let (code, text) = world.call("STATUS", &of, &config).error();
+    assert_eq!(code, 50, "{text}");
+    // Others of the same network, as the plugin would write them.
+    let addresses: Api<AddressAllocation> = Api::all(world.client.clone());
+    let mut other = world.objects().await.remove(0);
+    other.metadata = ObjectMeta { labels: other.metadata.labels, ..ObjectMeta::default() };
+    for number in 0..500_u32 {
+        let address = std::net::Ipv4Addr::from(0x0a02_0000 + number);
+        other.spec.address = address.to_string();
+        other.metadata.name = Some(api::godwit::allocation_name("shared", address.into()).unwrap());
+        addresses.create(&PostParams::default(), &other).await.unwrap();
+    }
+    let answer = world.call("STATUS", &of, &config);
+    assert!(answer.success, "what does not fit into a page is not read: {answer:?}");
+    assert_eq!(world.add(&Interface::of("b"), &config).error().0, 100, "ADD says it");
 }
 
 #[tokio::test]
