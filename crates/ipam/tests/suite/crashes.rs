@@ -44,9 +44,6 @@ async fn del_succeeds_without_an_api_server_and_is_made_good_by_the_next_call() 
 #[tokio::test]
 async fn an_api_server_that_is_killed_loses_no_address() {
     let mut world = World::with(Options { durable: true, ..Options::default() }).await;
-    if !world.server.can_restart() {
-        return;
-    }
     let config = world.config(json!({ "range": "10.1.0.0/24" }));
     let address = world.add(&Interface::of("a"), &config).ip();
     world.server.kill().await;
