@@ -101,7 +101,8 @@ pub fn judge(
     }
 }
 
-/// Whether addresses of a network can belong to claims.
+/// Whether addresses of a network can belong to claims. Ipam of type `whereabouts` does not say so, although our plugin may be installed
+/// under that name: nothing in the definition tells it from the real one, which knows no claims. There, `allowPersistentIPs` says it.
 pub fn honours_claims(config: &Value) -> bool {
     let listed = config.get("plugins").and_then(Value::as_array);
     let all = || std::iter::once(config).chain(listed.into_iter().flatten());
