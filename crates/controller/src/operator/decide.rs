@@ -286,7 +286,8 @@ fn judge(wanted: Option<&str>, seen: &Seen, id: &str, now: Timestamp) -> Judgeme
     let mut judgement = network::judge(wanted, &places, missing, now);
     let lost: Vec<String> = seen.lost.iter().filter_map(|pod| node_of(pod)).collect();
     if !lost.is_empty() {
-        judgement.message.push_str(&format!(" Nodes that do not answer are not asked: {}.", lost.join(", ")));
+        let told = judgement.message;
+        judgement.message = format!("{told} Nodes that do not answer are not asked: {}.", lost.join(", "));
     }
     judgement
 }

@@ -251,7 +251,8 @@ fn a_move_that_ended_well_ends_nothing_of_the_instance() {
 fn what_was_said_of_one_move_is_not_said_of_the_next() {
     let abort = json!({ "abortRequested": true, "failureReason": "its time is over" });
     let mut side = source(Phase::Running, &abort).reporting(MigrationPhase::Running, None);
-    let first = MigrateOptions { uid: "before".into(), sockets: "u".into(), settings: Default::default() };
+    let settings = MigrationOptions::default();
+    let first = MigrateOptions { uid: "before".into(), sockets: "u".into(), settings };
     let second = MigrateOptions { uid: "m".into(), ..first.clone() };
     let commands = [
         Command::Migrate { options: Box::new(first) },
