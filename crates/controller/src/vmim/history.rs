@@ -34,10 +34,16 @@ pub(super) async fn prune(
         other.spec.vmi_name == migration.spec.vmi_name && other.namespace() == namespace && is_over(other)
     };
     let mut over: Vec<_> = known.state().into_iter().filter(|other| same(other)).collect();
-    over.sort_by_key(|migration| migration.metadata.creation_timestamp.as_ref().map(|time| time.0));
+    over.sort_by_key(|migration| age(migration));
     let migrations: Api<Migration> = Api::namespaced(context.client.clone(), &namespace.unwrap_or_default());
     for old in over.iter().rev().skip(KEPT) {
         edit::delete(&migrations, &old.name_any(), &old.uid().unwrap_or_default()).await?;
     }
     Ok(())
+}
+
+/// What was made earlier is less. Times are whole seconds: of two in one second, the one that was written last is the younger.
+fn age(migration: &Migration) -> (Option<Timestamp>, Option<u64>) {
+    let made = migration.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    (made, migration.resource_version().and_then(|version| version.parse().ok()))
 }

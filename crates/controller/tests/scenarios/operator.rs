@@ -229,6 +229,7 @@ async fn a_witness_has_no_handler_and_nobody_waits_for_one() {
         (handlers.len() == 3 && handlers.iter().all(is_ready)).then_some(())
     })
     .await;
+    site.report(&reports(None)).await;
     site.reason(reasons::ALL_COMPONENTS_READY).await;
     let places: Vec<String> =
         site.handlers().await.into_iter().filter_map(|pod| pod.spec?.node_name).collect();
