@@ -77,6 +77,8 @@ enum AttendError {
 pub struct Launcher {
     shared: Shared,
     pod: PodName,
+    /// The pod as it was last seen.
+    known: Arc<Pod>,
     view: watch::Receiver<View>,
     proxy: Option<Serving>,
     talk: Option<Conversation>,
@@ -113,6 +115,7 @@ impl Launcher {
         Self {
             shared,
             pod: name,
+            known: Arc::new(pod.clone()),
             view,
             proxy: None,
             talk: None,
@@ -149,6 +152,9 @@ impl Launcher {
         // From here on, a change of the road wakes us: it is looked at next.
         self.road.mark_unchanged();
         let mut view = self.view.borrow_and_update().clone();
+        if let Some(pod) = &view.pod {
+            self.known = Arc::clone(pod);
+        }
         if let (Some(written), Some(seen)) = (&self.written, &mut view.instance)
             && written.uid() == seen.uid()
             && version(written) > version(seen)
@@ -168,6 +174,7 @@ impl Launcher {
         let situation = Situation {
             node: &self.shared.node,
             pod: view.pod.as_deref(),
+            known: &self.known,
             instance: view.instance.as_deref(),
             connected: self.talk.is_some(),
             heard: self.heard.as_deref(),

@@ -40,6 +40,8 @@ pub struct Situation<'a> {
     pub node: &'a str,
     /// None: it is gone.
     pub pod: Option<&'a Pod>,
+    /// The pod as it was last seen: who it was says whose guest goes with it.
+    pub known: &'a Pod,
     /// None: it is gone, or not of this node yet.
     pub instance: Option<&'a VirtualMachineInstance>,
     /// There is a conversation with the launcher.
@@ -63,9 +65,9 @@ pub struct Situation<'a> {
 }
 
 impl<'a> Situation<'a> {
-    /// What the pod is to its instance; none: one of them is not there.
-    pub fn role(&self) -> Option<Role<'a>> {
-        Some(Role::of(self.node, self.pod?, self.instance?))
+    /// What the pod is to its instance, or was.
+    pub fn role(&self, instance: &'a VirtualMachineInstance) -> Role<'a> {
+        Role::of(self.node, self.known, instance)
     }
 }
 
@@ -150,7 +152,8 @@ pub fn decide(situation: &Situation<'_>, now: Timestamp) -> Decision {
     }
     let (tell, again) = command(situation, pod, now);
     let decision = Decision { attend: !situation.connected, tell, status, again, ..Decision::default() };
-    let (Some(instance), Some(role)) = (situation.instance, situation.role()) else { return decision };
+    let Some(instance) = situation.instance else { return decision };
+    let role = situation.role(instance);
     Decision {
         receive: moving::receive(situation, role, instance),
         send: moving::send(situation, role, instance),
@@ -177,7 +180,7 @@ fn command(situation: &Situation<'_>, pod: &Pod, now: Timestamp) -> (Option<Comm
             | Phase::Paused
             | Phase::ShuttingDown
     );
-    let role = Role::of(situation.node, pod, instance);
+    let role = situation.role(instance);
     // A pod that is to go while its guest leaves it has it best elsewhere.
     let moves = heard.migration.as_ref().is_some_and(|report| report.phase == MigrationPhase::Running);
     let leaving = instance.metadata.deletion_timestamp.is_some()

@@ -27,22 +27,23 @@ use crate::pods;
 const INFO_SOURCE: &str = "domain";
 
 /// The status that the instance should have; none: it has it, or it is not for us to say.
-pub fn described(
-    situation: &Situation<'_>,
-    instance: &VirtualMachineInstance,
+pub fn described<'a>(
+    situation: &Situation<'a>,
+    instance: &'a VirtualMachineInstance,
     now: Timestamp,
 ) -> Option<VirtualMachineInstanceStatus> {
     let old = instance.status.as_ref()?;
     let mut new = old.clone();
-    let role = situation.role();
+    let role = situation.role(instance);
     let ours =
         matches!(old.phase, Some(InstancePhase::Scheduled | InstancePhase::Running | InstancePhase::Unknown));
-    // A pod that is gone may have been anybody's; then the node decides.
-    let speaks = role.map_or(situation.pod.is_none(), Role::speaks_for_guest);
-    if ours && speaks && old.node_name.as_deref() == Some(situation.node) {
+    if ours && role.speaks_for_guest() && old.node_name.as_deref() == Some(situation.node) {
         describe_guest(&mut new, situation, role, instance, now);
     }
-    if ours && let Some(record) = role.and_then(|role| moving::record(situation, role, now)) {
+    if ours
+        && situation.pod.is_some()
+        && let Some(record) = moving::record(situation, role, now)
+    {
         new.migration_state = Some(record);
     }
     (new != *old).then_some(new)
@@ -51,7 +52,7 @@ pub fn described(
 fn describe_guest(
     new: &mut VirtualMachineInstanceStatus,
     situation: &Situation<'_>,
-    role: Option<Role<'_>>,
+    role: Role<'_>,
     instance: &VirtualMachineInstance,
     now: Timestamp,
 ) {
@@ -68,28 +69,18 @@ fn describe_guest(
         synchronized(new, reasons::LAUNCHER_REFUSED, &message, now);
     }
     let ended = situation.pod.is_none_or(pods::has_ended);
-    if ended
-        && !new.phase.is_some_and(InstancePhase::is_final)
-        && !may_be_elsewhere(situation, role, instance)
-    {
+    if ended && !new.phase.is_some_and(InstancePhase::is_final) && !may_be_elsewhere(situation, role) {
         without_a_word(new, situation.pod, instance, now);
     }
 }
 
 /// A guest that was on its way when its launcher ended may have arrived, as a whole. Its target says so, or the move fails, and then it is
 /// known to have ended here.
-fn may_be_elsewhere(
-    situation: &Situation<'_>,
-    role: Option<Role<'_>>,
-    instance: &VirtualMachineInstance,
-) -> bool {
-    let recorded = || instance.status.as_ref()?.migration_state.as_ref().filter(|state| !state.completed);
-    let state = match role {
-        Some(Role::Source(state)) => Some(state),
-        None => recorded(),
-        _ => None,
-    };
-    let Some(state) = state.filter(|state| state.start_timestamp.is_some()) else { return false };
+fn may_be_elsewhere(situation: &Situation<'_>, role: Role<'_>) -> bool {
+    let Role::Source(state) = role else { return false };
+    if state.start_timestamp.is_none() {
+        return false;
+    }
     let phase = situation.pod.and_then(|pod| pod.status.as_ref()?.phase.as_deref());
     state.target_node_domain_detected || phase != Some("Failed")
 }

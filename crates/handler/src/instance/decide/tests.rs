@@ -61,9 +61,11 @@ impl Case {
     }
 
     fn decide(&self, now: Timestamp) -> Decision {
+        let last = pod("Running");
         let situation = Situation {
             node: NODE,
             pod: self.pod.as_ref(),
+            known: self.pod.as_ref().unwrap_or(&last),
             instance: self.instance.as_ref(),
             connected: self.connected,
             heard: self.heard.as_ref(),

@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 
-use api::kubevirt::MigrationMode;
+use api::kubevirt::{InstancePhase, MigrationMode};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
@@ -12,6 +12,7 @@ use crate::road::Here;
 struct Side {
     node: &'static str,
     pod: Pod,
+    gone: bool,
     instance: VirtualMachineInstance,
     heard: Status,
     told: Told,
@@ -35,6 +36,7 @@ fn side(node: &'static str, pod: &str, phase: Phase, extra: &Value) -> Side {
         node,
         pod: serde_json::from_value(json!({ "metadata": { "name": pod }, "status": { "phase": "Running" } }))
             .unwrap(),
+        gone: false,
         instance: serde_json::from_value(instance).unwrap(),
         heard: Status { phase, ..Status::default() },
         told: Told::default(),
@@ -65,7 +67,8 @@ impl Side {
     fn decide(&self) -> Decision {
         let situation = Situation {
             node: self.node,
-            pod: Some(&self.pod),
+            pod: (!self.gone).then_some(&self.pod),
+            known: &self.pod,
             instance: Some(&self.instance),
             connected: true,
             heard: Some(&self.heard),
@@ -235,7 +238,7 @@ fn a_move_that_ended_well_ends_nothing_of_the_instance() {
         message: String::new(),
     });
     let status = side.decide().status.unwrap();
-    assert_eq!(status.phase, Some(api::kubevirt::InstancePhase::Running));
+    assert_eq!(status.phase, Some(InstancePhase::Running));
     let state = status.migration_state.unwrap();
     assert!(state.completed && !state.failed && state.end_timestamp.is_some());
     // The pod ended while nobody was there to listen.
@@ -245,6 +248,30 @@ fn a_move_that_ended_well_ends_nothing_of_the_instance() {
     let mut lost = source(Phase::Waiting, &begun);
     lost.pod = side.pod;
     assert_eq!(lost.decide().status, None, "the guest may be at the target");
+}
+
+#[test]
+fn only_the_pod_that_has_the_guest_takes_it_along_when_it_goes() {
+    let moved = json!({ "completed": true });
+    let came_to_nothing = json!({ "completed": true, "failed": true });
+    for (state, home, node, pod, lost) in [
+        (&moved, "b", "b", "second", true),
+        (&moved, "b", "b", "of-an-earlier-move", false),
+        (&moved, "b", "a", "first", false),
+        (&came_to_nothing, "a", "a", "first", true),
+        (&came_to_nothing, "a", "a", "of-an-earlier-move", false),
+        (&came_to_nothing, "a", "b", "second", false),
+    ] {
+        for seen in ["Running", "Succeeded"] {
+            // A handler that was not there when it ended has heard nothing of it.
+            let mut side = side(node, pod, Phase::Waiting, state);
+            side.pod.status.as_mut().unwrap().phase = Some(seen.to_owned());
+            side.instance.status.as_mut().unwrap().node_name = Some(home.to_owned());
+            side.gone = true;
+            let phase = side.decide().status.and_then(|status| status.phase);
+            assert_eq!(phase, lost.then_some(InstancePhase::Failed), "{pod} of node {node}, {state}");
+        }
+    }
 }
 
 #[test]
