@@ -34,7 +34,7 @@ test-kubernetes: ## the same tests on the real kube-apiserver (built on first us
 	tools/kubernetes/control-plane run --bare -- tools/kubernetes/facts check
 
 faults: setup-vm ## every fault at every moment of a move, in a lab (about 45 min); GODWIT_SEED draws other delays
-	$(CARGO) build --locked -p godwit -p virt-launcher -p godwit-cni
+	$(debug_programs)
 	GODWIT_FAULTS=1000 $(own_mounts) $(CARGO) test --locked -p handler --test lab faults -- --nocapture
 
 bench: build ## every benchmark, each beside what it is measured against (about 30 min on a quiet machine)
@@ -65,20 +65,20 @@ clean: ## remove what was built here (the cache of tools/setup stays)
 fmt-check:
 	$(CARGO) fmt --all --check
 
-# The tests start the program itself, so it is built first.
+# The tests start the programs themselves, so they are built first.
 rust:
-	$(CARGO) build --locked -p godwit
+	$(debug_programs)
 	$(own_mounts) $(CARGO) test --locked --workspace --no-fail-fast
 
 launcher-image: # libvirt in the launcher's root file system
 	tests/launcher-image
 
 kubectl: # the kubectl suite on our server
-	$(CARGO) build --locked -p godwit
+	$(debug_programs)
 	$(call on_our_server,tests/kubectl/run)
 
 kube-rs: # kube-rs' own tests on our server
-	$(CARGO) build --locked -p godwit
+	$(debug_programs)
 	$(call on_our_server,tests/kube-rs/run)
 
 fuzz: # made-up input for what reads input that we did not write
@@ -86,6 +86,8 @@ fuzz: # made-up input for what reads input that we did not write
 
 # A plugin runs on nodes whose libraries are not ours; and it starts in half the time.
 static = -C target-feature=+crt-static -C relocation-model=static
+# With the features of the whole workspace, as the tests have them: what they share is built once.
+debug_programs = $(CARGO) build --locked --workspace --bin godwit --bin virt-launcher --bin godwit-cni
 # What a killed test leaves mounted goes with the last process of its namespace.
 own_mounts = unshare --mount --propagation slave
 # Both run a suite with the kubeconfig of a server that lives only as long as the suite runs.

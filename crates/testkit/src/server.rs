@@ -292,7 +292,9 @@ pub fn program(name: &str, variable: &str) -> PathBuf {
         return path.into();
     }
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    let build = cargo.args(["build", "--quiet", "--locked", "-p", name]).current_dir(workspace());
+    // With the features of the whole workspace: what tests and programs share is then built once.
+    let build = cargo.args(["build", "--quiet", "--locked", "--workspace", "--bin", name]);
+    let build = build.current_dir(workspace());
     // Of what cargo told this test about its own package, build scripts would think that it had changed, and build anew.
     for (variable, _) in std::env::vars_os() {
         let variable = variable.to_string_lossy().into_owned();
@@ -301,7 +303,7 @@ pub fn program(name: &str, variable: &str) -> PathBuf {
         }
     }
     let status = build.status().expect("cargo runs");
-    assert!(status.success(), "cargo build -p {name} failed");
+    assert!(status.success(), "cargo build --bin {name} failed");
     let test = std::env::current_exe().expect("a test has an executable");
     test.ancestors().nth(2).expect("target/debug/deps/TEST").join(name)
 }
