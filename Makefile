@@ -35,7 +35,7 @@ test-kubernetes: ## the same tests on the real kube-apiserver (built on first us
 
 faults: setup-vm ## every fault at every moment of a move, in a lab (about 45 min); GODWIT_SEED draws other delays
 	$(debug_programs)
-	GODWIT_FAULTS=1000 $(own_mounts) $(CARGO) test --locked -p handler --test lab faults -- --nocapture
+	GODWIT_FAULTS=1000 $(own_mounts) $(CARGO) test --locked --workspace --test lab faults -- --nocapture
 
 bench: build ## every benchmark, each beside what it is measured against (about 30 min on a quiet machine)
 	@tools/setup kubernetes
