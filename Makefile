@@ -33,7 +33,7 @@ test-kubernetes: ## the same tests on the real kube-apiserver (built on first us
 	$(call on_real_server,tests/kube-rs/run)
 	tools/kubernetes/control-plane run --bare -- tools/kubernetes/facts check
 
-faults: setup-vm ## every fault at every moment of a move, in a lab (about 45 min); GODWIT_SEED draws other delays
+faults: setup-vm ## every fault at every moment of a move, in a lab (about 30 min); GODWIT_SEED draws other delays
 	$(debug_programs)
 	GODWIT_FAULTS=1000 $(own_mounts) $(CARGO) test --locked --workspace --test lab faults -- --nocapture
 
