@@ -6,6 +6,7 @@
 //!
 //! ```text
 //!   nothing known: UNKNOWN ──► after the first SPAN: the best SPAN of the last RECENT, less what is kept back ──► ...
+//!                     └─ PLENTY went in before that: no buffer holds so much, and a fast road need not be waited for ─┘
 //! ```
 //!
 //! An estimate that is too low is no trap. A guest that writes keeps the road busy with at least what it writes, that is
@@ -18,6 +19,10 @@ use std::time::Duration;
 const UNKNOWN: u64 = 1 << 20;
 /// What is measured over. Long beside the time in which buffers fill and bursts pass.
 const SPAN: Duration = Duration::from_secs(1);
+/// So many bytes are no longer in buffers: a transfer that has sent them within the first span has met its road.
+const PLENTY: u64 = 128 << 20;
+/// What buffers may hold of them, all together.
+const BUFFERS: u64 = 32 << 20;
 /// How long a measurement counts. The best of them does: a hypervisor that looks for pages to send has not met a slower road.
 const RECENT: Duration = Duration::from_secs(5);
 /// A change of less than this part is not worth telling.
@@ -46,15 +51,21 @@ impl Pace {
         if self.samples.back().is_some_and(|(last, bytes)| elapsed <= *last || sent < *bytes) {
             // Memory after disks, or a clock that stood still: another transfer as far as this can tell.
             self.samples.clear();
+            self.spans.clear();
         }
         self.samples.push_back((elapsed, sent));
+        let rate = |bytes: u64, time: Duration| {
+            bytes.saturating_mul(1000) / u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1)
+        };
+        if elapsed < SPAN && sent >= PLENTY {
+            self.spans.push_back((elapsed, rate(sent - BUFFERS, elapsed)));
+        }
         let is_span = |begin: &(Duration, u64)| elapsed.saturating_sub(begin.0) >= SPAN;
         while self.samples.get(1).is_some_and(is_span) {
             self.samples.pop_front();
         }
         if let Some((began, before)) = self.samples.front().copied().filter(is_span) {
-            let millis = u64::try_from(elapsed.saturating_sub(began).as_millis()).unwrap_or(u64::MAX).max(1);
-            self.spans.push_back((elapsed, (sent - before).saturating_mul(1000) / millis));
+            self.spans.push_back((elapsed, rate(sent - before, elapsed.saturating_sub(began))));
         }
         while self.spans.front().is_some_and(|(ended, _)| elapsed.saturating_sub(*ended) > RECENT) {
             self.spans.pop_front();
@@ -98,6 +109,17 @@ mod tests {
     }
 
     #[test]
+    fn a_fast_road_is_known_before_a_slow_one() {
+        assert_eq!(
+            told(&[160 * MIB]),
+            Some(384 * MIB),
+            "three quarters of what no buffer holds, in a quarter of a second"
+        );
+        assert_eq!(told(&[100 * MIB]), None, "buffers may have it");
+        assert_eq!(told(&[100 * MIB, 100 * MIB]), Some(252 * MIB));
+    }
+
+    #[test]
     fn a_hypervisor_that_looks_for_pages_has_not_met_a_slower_road_but_a_road_that_stays_slow_is_slow() {
         let fast = vec![100 * MIB; 8];
         let then = |ticks: usize| [fast.clone(), vec![5 * MIB; ticks]].concat();
@@ -119,7 +141,7 @@ mod tests {
     #[test]
     fn one_that_begins_anew_is_measured_anew() {
         let mut pace = Pace::default();
-        for (tick, sent) in (1..).zip([900, 901, 902, 1, 41, 81, 121, 161]) {
+        for (tick, sent) in (1..).zip([90, 91, 92, 1, 41, 81, 121, 161]) {
             if let Some(value) = pace.measure(TICK * tick, sent * MIB) {
                 assert_eq!(value, 120 * MIB);
                 return;
@@ -134,6 +156,12 @@ mod tests {
             ticks in prop::collection::vec(0_u64..1 << 30, 1..60),
         ) {
             let best = ticks[1..].windows(4).map(|span| span.iter().sum()).max().unwrap_or(0);
+            // Of the first quarters of a second, what buffers do not hold, in a whole one.
+            let early = (1..4_u32).map(|count| {
+                let sent: u64 = ticks.iter().take(count as usize).sum();
+                if sent < PLENTY { 0 } else { (sent - BUFFERS) * 4 / u64::from(count) }
+            });
+            let best = early.fold(best, u64::max);
             if let Some(value) = told(&ticks) {
                 prop_assert!(value <= u64::max(best, UNKNOWN), "{value} of {best}");
                 prop_assert!(value >= UNKNOWN);
@@ -141,7 +169,7 @@ mod tests {
         }
 
         #[test]
-        fn a_steady_road_is_told_within_a_span_and_a_tick(rate in 2 * MIB..1 << 40, first in 1_u64..1 << 30) {
+        fn a_steady_road_is_told_within_a_span_and_a_tick(rate in 2 * MIB..1 << 40, first in 1..BUFFERS) {
             let mut ticks = vec![first];
             ticks.extend([rate / 4; 4]);
             let value = told(&ticks).unwrap_or(UNKNOWN);
