@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -127,10 +128,17 @@ impl Relay {
         serde_json::from_str(&line).unwrap_or_else(|_| panic!("a message is JSON: {line}"))
     }
 
-    /// Asks the CNI proxy.
+    /// Asks the CNI proxy; again, as a launcher does, while the handler has not heard of the instance.
     pub async fn ask(&mut self, request: &str, vnic: &str) -> Value {
-        self.send(&json!({ "request": request, "vnic": vnic }).to_string());
-        self.hear().await
+        let deadline = Instant::now() + LONG;
+        loop {
+            self.send(&json!({ "request": request, "vnic": vnic }).to_string());
+            let answer = self.hear().await;
+            if !answer.to_string().contains("is not known yet; try again") || Instant::now() > deadline {
+                return answer;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     }
 
     /// Says, as a launcher, where things stand.
