@@ -42,11 +42,9 @@ pub fn judge(
 ) -> Judgement {
     let network = wanted.map_or_else(|| "the pod network".to_owned(), |wanted| format!("network {wanted}"));
     let rolling = missing > 0 || places.values().any(|place| !place.updated);
-    let problems: Vec<String> = places
+    let problems: Vec<(&str, String)> = places
         .iter()
-        .filter_map(|(node, place)| {
-            problem(wanted, node, place, places, now).map(|why| format!("{node}: {why}"))
-        })
+        .filter_map(|(node, place)| Some((node.as_str(), problem(wanted, node, place, places, now)?)))
         .collect();
     if problems.is_empty() && !rolling && !places.is_empty() {
         let message = match places.len() {
@@ -55,10 +53,11 @@ pub fn judge(
         };
         return Judgement { status: ConditionStatus::True, reason: reasons::PEERS_REACHED, message };
     }
-    let mut parts: Vec<String> = problems.iter().take(NAMED).cloned().collect();
-    if problems.len() > NAMED {
-        let names = problems[NAMED..].iter().filter_map(|problem| problem.split(':').next());
-        parts.push(format!("and {}", names.collect::<Vec<_>>().join(", ")));
+    let (told, named) = problems.split_at(NAMED.min(problems.len()));
+    let mut parts: Vec<String> = told.iter().map(|(node, why)| format!("{node}: {why}")).collect();
+    if !named.is_empty() {
+        let names: Vec<&str> = named.iter().map(|(node, _)| *node).collect();
+        parts.push(format!("and {}", names.join(", ")));
     }
     if missing > 0 {
         parts.push(format!("{missing} handlers are not there yet"));
