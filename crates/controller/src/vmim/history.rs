@@ -33,7 +33,10 @@ pub(super) async fn prune(
     let same = |other: &Migration| {
         other.spec.vmi_name == migration.spec.vmi_name && other.namespace() == namespace && is_over(other)
     };
-    let mut over: Vec<_> = known.state().into_iter().filter(|other| same(other)).collect();
+    // One that is going already is none of those that stay: its deletion was a write, and makes it look young.
+    let stays = |other: &Migration| other.metadata.deletion_timestamp.is_none();
+    let mut over: Vec<_> = known.state();
+    over.retain(|other| same(other) && stays(other));
     over.sort_by_key(|migration| age(migration));
     let migrations: Api<Migration> = Api::namespaced(context.client.clone(), &namespace.unwrap_or_default());
     for old in over.iter().rev().skip(KEPT) {
