@@ -18,13 +18,14 @@ networks:
   - { name: moving, nic: eth2 }
 ";
 const NODES: [&str; 2] = ["node-1", "node-2"];
+/// Up to the address that the example asks for, so that nobody draws it before. The example widens it.
 const DEFINITION: &str = r#"
 apiVersion: k8s.cni.cncf.io/v1
 kind: NetworkAttachmentDefinition
 metadata: { name: guests }
 spec:
   config: '{"cniVersion":"1.0.0","name":"guests","type":"bridge","bridge":"br-guests",
-    "ipam":{"type":"godwit-ipam","range":"192.0.2.0/24","range_start":"192.0.2.50","range_end":"192.0.2.99"}}'
+    "ipam":{"type":"godwit-ipam","range":"192.0.2.0/24","range_start":"192.0.2.50","range_end":"192.0.2.76"}}'
 "#;
 const MOVES: usize = 10;
 /// By then everything that a handler makes once is made.
