@@ -94,7 +94,15 @@ impl Meter {
 }
 
 fn sum(pids: &[String]) -> Result<f64> {
-    pids.iter().map(|pid| processor_time(pid)).sum()
+    pids.iter().map(|pid| with_children(pid)).sum()
+}
+
+/// A relay may have a process for each connection, which lives on for a while when the connection has ended.
+fn with_children(pid: &str) -> Result<f64> {
+    let children = read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
+    // One that is gone by now is in its parent's account.
+    let living: f64 = children.split_whitespace().filter_map(|child| processor_time(child).ok()).sum();
+    Ok(processor_time(pid)? + living)
 }
 
 /// Waits until others than these processes leave the machine alone, or for so long.
