@@ -36,9 +36,8 @@ const EXCEPTIONS: [(&str, &str); 2] = [
 ];
 
 /// Crates that we do not take, and why.
-const BANNED: [(&str, &str); 4] = [
+const BANNED: [(&str, &str); 3] = [
     ("openssl", "TLS is rustls everywhere: one implementation, no C library to follow"),
-    ("aws-lc-sys", "needs cmake and minutes to build; ring does what we need"),
     ("serde_yaml", "no longer kept; serde-saphyr reads YAML"),
     ("reqwest", "hyper is under everything already"),
 ];

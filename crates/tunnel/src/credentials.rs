@@ -19,13 +19,14 @@ use tokio_rustls::rustls;
 use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use tokio_rustls::rustls::client::{Resumption, verify_server_cert_signed_by_trust_anchor};
 use tokio_rustls::rustls::crypto::ring::{cipher_suite, default_provider};
-use tokio_rustls::rustls::crypto::{CryptoProvider, verify_tls13_signature};
+use tokio_rustls::rustls::crypto::{CryptoProvider, SupportedKxGroup as _, verify_tls13_signature};
 use tokio_rustls::rustls::server::{ParsedCertificate, ServerSessionMemoryCache, WebPkiClientVerifier};
 use tokio_rustls::rustls::version::TLS13;
 use tokio_rustls::rustls::{
     ClientConfig, DigitallySignedStruct, PeerIncompatible, RootCertStore, ServerConfig, SignatureScheme,
 };
 
+use crate::agreement;
 use crate::error::Error;
 use crate::hello::PROTOCOL;
 
@@ -85,7 +86,13 @@ fn provider() -> Arc<CryptoProvider> {
         cipher_suite::TLS13_AES_256_GCM_SHA384,
         cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
     ];
-    Arc::new(CryptoProvider { cipher_suites, ..default_provider() })
+    let mut provider = CryptoProvider { cipher_suites, ..default_provider() };
+    for group in &mut provider.kx_groups {
+        if group.name() == agreement::Group.name() {
+            *group = &agreement::Group;
+        }
+    }
+    Arc::new(provider)
 }
 
 fn tls(identity: &Identity, authorities: &[&str]) -> Result<Mode, Error> {

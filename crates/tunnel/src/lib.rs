@@ -17,7 +17,9 @@
 //! Nothing here knows what a migration is, where its other end lies or when it is over: callers register, forward, and drop the
 //! guards.
 
+mod agreement;
 mod authorise;
+mod cipher;
 mod counters;
 mod credentials;
 mod crew;

@@ -16,6 +16,7 @@ use crate::crew::Crew;
 use crate::error::Broken;
 use crate::line::Line;
 
+mod courtesy;
 pub(crate) mod encrypted;
 pub(crate) mod plain;
 

@@ -4,26 +4,23 @@
 //! record and copies it twice. Plaintext is read from a socket straight into the gaps between record headers, sealed in place, and
 //! the whole row of records leaves with one call; the other side does the same backwards.
 //!
-//! Invariants: a nonce is never used twice, because a cipher's sequence number only grows and its key is replaced long before
-//! the number of records that AES-GCM allows; nothing is handed on before its tag was checked. What this side never sends it
-//! does not accept either: handshake messages in pieces, requests for a key update, and whatever else TLS has.
+//! Invariants: a key is replaced long before it has sealed as many records as AES-GCM allows; nothing is handed on before its tag
+//! was checked. What this side never sends it does not accept either: handshake messages in pieces, requests for a key update, and
+//! whatever else TLS has.
 
 use std::io::IoSliceMut;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ring::aead::{
-    AES_128_GCM, AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey,
-};
 use tokio_rustls::rustls::client::ClientConnectionData;
 use tokio_rustls::rustls::kernel::KernelConnection;
 use tokio_rustls::rustls::server::ServerConnectionData;
 use tokio_rustls::rustls::{self, ConnectionTrafficSecrets};
 
+use crate::cipher::{Cipher, HEADER, TAG};
+
 /// Plaintext of one record.
 const PAYLOAD: usize = 1 << 14;
-const HEADER: usize = 5;
-const TAG: usize = 16;
 /// A full record as this side makes them: header, plaintext, one byte that says what it is, tag.
 const RECORD: usize = HEADER + PAYLOAD + 1 + TAG;
 /// What the other side may add to the plaintext at most.
@@ -101,66 +98,29 @@ impl Keys for KernelConnection<ServerConnectionData> {
 
 pub(crate) type SharedKeys = Arc<Mutex<dyn Keys>>;
 
-struct Cipher {
-    key: LessSafeKey,
-    iv: [u8; NONCE_LEN],
-    sequence: u64,
+/// Seals the record whose plaintext of `length` bytes lies behind the header's place; says how long it became.
+fn seal(cipher: &mut Cipher, record: &mut [u8], kind: u8, length: usize) -> Result<usize, RecordError> {
+    let sealed = length + 1 + TAG;
+    let [high, low] = u16::try_from(sealed).map_err(|_| RecordError::Length)?.to_be_bytes();
+    let (header, body) = record.split_first_chunk_mut::<HEADER>().ok_or(RecordError::Length)?;
+    *header = [DATA, 3, 3, high, low];
+    let (plain, rest) = body.split_at_mut_checked(length + 1).ok_or(RecordError::Length)?;
+    plain[length] = kind;
+    let tag = cipher.seal(*header, plain)?;
+    *rest.first_chunk_mut().ok_or(RecordError::Length)? = tag;
+    Ok(HEADER + sealed)
 }
 
-impl Cipher {
-    fn new((sequence, secrets): (u64, ConnectionTrafficSecrets)) -> Result<Self, RecordError> {
-        let (algorithm, key, iv) = match &secrets {
-            ConnectionTrafficSecrets::Aes128Gcm { key, iv } => (&AES_128_GCM, key, iv),
-            ConnectionTrafficSecrets::Aes256Gcm { key, iv } => (&AES_256_GCM, key, iv),
-            ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } => (&CHACHA20_POLY1305, key, iv),
-            _ => return Err(RecordError::Key),
-        };
-        let key = UnboundKey::new(algorithm, key.as_ref()).map_err(|_| RecordError::Key)?;
-        let iv = iv.as_ref().try_into().map_err(|_| RecordError::Key)?;
-        Ok(Self { key: LessSafeKey::new(key), iv, sequence })
+/// Opens a whole record in place: what it is, and how long its plaintext is, which begins where its body did.
+fn open(cipher: &mut Cipher, record: &mut [u8]) -> Result<(u8, usize), RecordError> {
+    let (header, body) = record.split_first_chunk_mut::<HEADER>().ok_or(RecordError::Length)?;
+    let plain = cipher.open(*header, body)?;
+    // Behind the plaintext comes its kind, then padding of zeros.
+    let kind = plain.iter().rposition(|byte| *byte != 0).ok_or(RecordError::Kind)?;
+    if kind > PAYLOAD {
+        return Err(RecordError::Length);
     }
-
-    fn nonce(&mut self) -> Result<Nonce, RecordError> {
-        let mut nonce = self.iv;
-        for (byte, number) in nonce[NONCE_LEN - 8..].iter_mut().zip(self.sequence.to_be_bytes()) {
-            *byte ^= number;
-        }
-        self.sequence = self.sequence.checked_add(1).ok_or(RecordError::Key)?;
-        Ok(Nonce::assume_unique_for_key(nonce))
-    }
-
-    /// Seals the record whose plaintext of `length` bytes lies behind the header's place; says how long it became.
-    fn seal(&mut self, record: &mut [u8], kind: u8, length: usize) -> Result<usize, RecordError> {
-        let sealed = length + 1 + TAG;
-        let header = header(sealed)?;
-        let (front, body) = record.split_at_mut_checked(HEADER).ok_or(RecordError::Length)?;
-        front.copy_from_slice(&header);
-        let (plain, rest) = body.split_at_mut_checked(length + 1).ok_or(RecordError::Length)?;
-        plain[length] = kind;
-        let nonce = self.nonce()?;
-        let tag = self.key.seal_in_place_separate_tag(nonce, Aad::from(header), plain);
-        let tag = tag.map_err(|_| RecordError::Length)?;
-        rest.get_mut(..TAG).ok_or(RecordError::Length)?.copy_from_slice(tag.as_ref());
-        Ok(HEADER + sealed)
-    }
-
-    /// Opens a whole record in place: what it is, and how long its plaintext is, which begins where its body did.
-    fn open(&mut self, record: &mut [u8]) -> Result<(u8, usize), RecordError> {
-        let (header, body) = record.split_first_chunk_mut::<HEADER>().ok_or(RecordError::Length)?;
-        let nonce = self.nonce()?;
-        let plain = self.key.open_in_place(nonce, Aad::from(*header), body).map_err(|_| RecordError::Tag)?;
-        // Behind the plaintext comes its kind, then padding of zeros.
-        let kind = plain.iter().rposition(|byte| *byte != 0).ok_or(RecordError::Kind)?;
-        if kind > PAYLOAD {
-            return Err(RecordError::Length);
-        }
-        Ok((plain[kind], kind))
-    }
-}
-
-fn header(length: usize) -> Result<[u8; HEADER], RecordError> {
-    let [high, low] = u16::try_from(length).map_err(|_| RecordError::Length)?.to_be_bytes();
-    Ok([DATA, 3, 3, high, low])
+    Ok((plain[kind], kind))
 }
 
 /// Records on their way out.
@@ -196,7 +156,7 @@ impl Outgoing {
                 break;
             }
             let payload = length.min(PAYLOAD);
-            wire += self.cipher.seal(record, DATA, payload)?;
+            wire += seal(&mut self.cipher, record, DATA, payload)?;
             length -= payload;
         }
         Ok(&self.records[..wire])
@@ -226,7 +186,7 @@ impl Outgoing {
 
     /// Takes the next key when this one has sealed enough: what must be sent before anything else.
     pub(crate) fn renew_key(&mut self) -> Result<Option<&[u8]>, RecordError> {
-        if self.cipher.sequence + (BATCH as u64) < self.key_life {
+        if self.cipher.sequence() + (BATCH as u64) < self.key_life {
             return Ok(None);
         }
         let length = self.small(HANDSHAKE, &RENEWAL)?.len();
@@ -237,7 +197,7 @@ impl Outgoing {
 
     fn small(&mut self, kind: u8, bytes: &[u8]) -> Result<&[u8], RecordError> {
         self.records[HEADER..].get_mut(..bytes.len()).ok_or(RecordError::Length)?.copy_from_slice(bytes);
-        let length = self.cipher.seal(&mut self.records, kind, bytes.len())?;
+        let length = seal(&mut self.cipher, &mut self.records, kind, bytes.len())?;
         Ok(&self.records[..length])
     }
 }
@@ -302,7 +262,7 @@ impl Incoming {
             if pending[0] != DATA {
                 return Err(RecordError::Kind);
             }
-            let (kind, plain) = self.cipher.open(&mut pending[..length])?;
+            let (kind, plain) = open(&mut self.cipher, &mut pending[..length])?;
             let start = self.pending.start + HEADER;
             self.pending.start += length;
             match (kind, &self.bytes[start..start + plain]) {

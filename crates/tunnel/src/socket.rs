@@ -21,8 +21,8 @@ use socket2::{Domain, Protocol, SockAddr, Socket, TcpKeepalive, Type};
 use crate::Timeouts;
 use crate::error::Error;
 
-/// Room on the way to QEMU: what a small buffer costs, both ends pay.
-const UNIX_BUFFER: usize = 4 << 20;
+/// Room on the way to QEMU: what a small buffer costs, both ends pay. More than this falls out of the cache before it is read.
+const UNIX_BUFFER: usize = 1 << 20;
 const BACKLOG: i32 = 1024;
 
 /// How long it is believed that an address is where it was. Parallel connections are made within milliseconds, and asking the kernel

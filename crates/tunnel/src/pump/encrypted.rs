@@ -1,12 +1,15 @@
 //! Bytes through TLS: read in batches, sealed or opened in place, written in batches. Nothing is allocated on the way.
 
-use std::io::{IoSlice, Read as _, Write as _};
+use std::io::{self, IoSlice, Read as _, Write as _};
 use std::net::Shutdown;
 use std::ops::Range;
+use std::os::fd::AsFd as _;
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use socket2::Socket;
 
 use super::Joint;
+use super::courtesy::Courtesy;
 use crate::error::Broken;
 use crate::line::Line;
 use crate::record::{Incoming, Outgoing, Received};
@@ -18,9 +21,21 @@ impl Joint {
     /// From the unix socket to the other node.
     pub(crate) fn send_encrypted(&self, mut outgoing: Outgoing) -> Result<(), Broken> {
         let Self { line, near, far, .. } = self;
+        let mut courtesy = Courtesy::default();
+        let patience = near.read_timeout().map_err(Broken::Near)?;
+        let patience =
+            patience.map_or(Ok(PollTimeout::NONE), PollTimeout::try_from).unwrap_or(PollTimeout::MAX);
+        let mut full = true;
         loop {
             let mut gaps = outgoing.gaps();
-            let length = line.patiently(Broken::Near, || (&**near).read_vectored(&mut gaps))?;
+            let length = line.patiently(Broken::Near, || {
+                if !full {
+                    await_bytes(near, patience)?;
+                }
+                (&**near).read_vectored(&mut gaps)
+            })?;
+            full = length >= gaps[0].len();
+            courtesy.moved(length);
             if length == 0 {
                 write_all(line, far, outgoing.close()?)?;
                 return far.shutdown(Shutdown::Write).map_err(Broken::Far);
@@ -36,12 +51,13 @@ impl Joint {
 
     /// From the other node to the unix socket.
     pub(crate) fn receive_encrypted(&self, mut incoming: Incoming) -> Result<(), Broken> {
+        let mut courtesy = Courtesy::default();
         loop {
             // What came behind the handshake, or behind the answer, is there already.
             if self.hand_on(&mut incoming)? {
                 return self.near.shutdown(Shutdown::Write).map_err(Broken::Near);
             }
-            receive(&self.line, &self.far, &mut incoming)?;
+            courtesy.moved(receive(&self.line, &self.far, &mut incoming)?);
         }
     }
 
@@ -84,14 +100,23 @@ impl Joint {
     }
 }
 
-/// Receives once, however much is there.
-pub(crate) fn receive(line: &Line, far: &Socket, incoming: &mut Incoming) -> Result<(), Broken> {
+/// Waits in a poll. Who waits in a read of a unix socket is woken for nothing whenever the other side takes what was written to it,
+/// and takes the processor from the one who has a message.
+fn await_bytes(near: &Socket, patience: PollTimeout) -> io::Result<()> {
+    match poll(&mut [PollFd::new(near.as_fd(), PollFlags::POLLIN)], patience)? {
+        0 => Err(io::ErrorKind::WouldBlock.into()),
+        _ => Ok(()),
+    }
+}
+
+/// Receives once, however much is there, and says how much.
+pub(crate) fn receive(line: &Line, far: &Socket, incoming: &mut Incoming) -> Result<usize, Broken> {
     let room = incoming.room();
     match line.patiently(Broken::Far, || (&*far).read(room))? {
         0 => Err(Broken::Truncated),
         length => {
             incoming.received(length);
-            Ok(())
+            Ok(length)
         }
     }
 }
