@@ -288,7 +288,8 @@ fn a_move_that_is_cut_off_or_given_up_leaves_the_guest_alone_and_the_next_one_su
             _ => format!("the connection to node {node} broke while the guest moved"),
         };
         // The target's pod may end before the handler tells; then that was seen first, and is said first.
-        let cause = reason.strip_prefix(TARGET_ENDED).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(reason);
+        let cause =
+            reason.strip_prefix(TARGET_ENDED).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(reason);
         assert!(cause.starts_with(&expected), "{reason}");
         assert!(reason.contains(&format!("The guest goes on at node {home}")), "{reason}");
         assert!(reason.contains("The hypervisor says: "), "{reason}");
