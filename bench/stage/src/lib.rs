@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use identity::{Authority, Member, Subject};
@@ -36,7 +36,12 @@ pub fn play(
         // On the main thread, to which the lives of all processes are tied.
         run(&stage)
     };
-    match played() {
+    end(program, played())
+}
+
+/// How a program ends that did what it should or not.
+pub fn end(program: &str, outcome: Result<bool>) -> ExitCode {
+    match outcome {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -166,6 +171,18 @@ fn inside<'a>(namespace: &Namespace, command: impl IntoIterator<Item = &'a str>)
     let enter = format!("--net={}", namespace.path().display());
     tied.args(["--pdeathsig", "KILL", "nsenter", &enter]).args(command);
     tied
+}
+
+/// Tries until it succeeds, for 20 s at most.
+pub fn until<T>(mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        match attempt() {
+            Ok(done) => return Ok(done),
+            Err(error) if Instant::now() > deadline => return Err(error.context("not within 20 s")),
+            Err(_) => std::thread::sleep(Duration::from_millis(20)),
+        }
+    }
 }
 
 /// Who a side is, in its certificate.

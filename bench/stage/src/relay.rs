@@ -1,19 +1,18 @@
 //! Our own two sides, each a process of its own as on two nodes.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use clap::{Args, Subcommand};
 use identity::Identity;
 use tunnel::{
     Channel, Credentials, Dialler, Listener, Migration, Registrations, Route, Source, Target, Token,
 };
 
-use crate::{SOURCE, Stage, TARGET, member};
+use crate::{SOURCE, Stage, TARGET, member, until};
 
 /// The port of the tunnel.
 pub const PORT: u16 = 9186;
@@ -61,15 +60,11 @@ pub fn commands(
 
 /// Waits until both sides can be connected to.
 pub fn await_ready(stage: &Stage, entrance: &Path) -> Result<()> {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    loop {
-        let target = stage.source.run(|| std::net::TcpStream::connect((TARGET, PORT)))?;
-        if target.is_ok() && UnixStream::connect(entrance).is_ok() {
-            return Ok(());
-        }
-        ensure!(Instant::now() < deadline, "not ready within 20 s");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    until(|| {
+        stage.source.run(|| TcpStream::connect((TARGET, PORT)))??;
+        UnixStream::connect(entrance)?;
+        Ok(())
+    })
 }
 
 /// Is that side until it is killed.

@@ -1,7 +1,7 @@
 //! The tunnel beside the relays that others use, in one run: throughput, processor time, latency.
 //!
-//! Every path leads from a unix socket in one namespace to a unix socket in another, as between QEMU and QEMU on two nodes. The
-//! contenders are measured in turns, a short while each, so that whatever else the machine does falls on all. This file is the order of
+//! Every path leads from a unix socket of one process in one namespace to a unix socket of another in another, as between QEMU and QEMU
+//! on two nodes. The contenders are measured in turns, a short while each, so that whatever else the machine does falls on all. This file is the order of
 //! things; the other files are the things.
 
 use std::path::PathBuf;
@@ -12,13 +12,15 @@ use anyhow::{Context as _, Result, bail};
 use bench_figures::percentile;
 use bench_stage::machine::{Machine, Meter, Use, await_quiet};
 use bench_stage::{Stage, relay};
-use clap::Parser;
+use clap::{Parser, Subcommand};
 
 use contender::{Contender, Pair};
-use load::{FarEnd, Path, mebibytes};
+use far_end::FarEnd;
+use load::{Path, mebibytes};
 use report::{Figure, Report};
 
 mod contender;
+mod far_end;
 mod load;
 mod report;
 
@@ -32,7 +34,7 @@ const ATTEMPTS: usize = 4;
 #[derive(Parser)]
 struct Options {
     #[command(subcommand)]
-    command: Option<relay::Internal>,
+    command: Option<Internal>,
     /// Only this contender, such as godwit-tls; may be given again
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
@@ -56,6 +58,16 @@ struct Options {
     measure: Option<Measure>,
 }
 
+/// What the benchmark starts itself as.
+#[derive(Subcommand)]
+enum Internal {
+    #[command(flatten)]
+    Stage(relay::Internal),
+    /// The far end of every path, as a process: started by the benchmark itself
+    #[command(hide = true)]
+    FarEnd { exit: PathBuf, questions: PathBuf },
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Measure {
     Throughput,
@@ -64,8 +76,14 @@ enum Measure {
 
 fn main() -> ExitCode {
     let mut options = Options::parse();
-    let command = options.command.take();
-    bench_stage::play("bench-tunnel", command, |stage| run(&options, stage))
+    let relay = match options.command.take() {
+        Some(Internal::FarEnd { exit, questions }) => {
+            return bench_stage::end("bench-tunnel", far_end::run(&exit, &questions).map(|()| true));
+        }
+        Some(Internal::Stage(relay)) => Some(relay),
+        None => None,
+    };
+    bench_stage::play("bench-tunnel", relay, |stage| run(&options, stage))
 }
 
 fn run(options: &Options, stage: &Stage) -> Result<bool> {
@@ -75,7 +93,7 @@ fn run(options: &Options, stage: &Stage) -> Result<bool> {
     if contenders.contains(&Contender::GoTls) {
         contender::build_go(stage)?;
     }
-    let far = FarEnd::new(stage)?;
+    let far = FarEnd::start(stage)?;
     let mut bench = Bench { options, stage, far, report: Report::default() };
     let rounds = if options.quick { 1 } else { options.rounds };
     for round in 1..=rounds {
@@ -181,10 +199,12 @@ impl Bench<'_> {
     fn quietly<T>(&self, pair: &Pair, measure: impl Fn() -> Result<T>) -> Result<(T, Use)> {
         let mut best: Option<(T, Use)> = None;
         for _ in 0..if self.options.quick { 1 } else { ATTEMPTS } {
-            await_quiet(FOREIGN, Duration::from_secs(self.options.patience), &pair.pids())?;
-            let meter = Meter::start(&pair.pids())?;
+            let mut all = pair.pids();
+            all.push(self.far.pid());
+            await_quiet(FOREIGN, Duration::from_secs(self.options.patience), &all)?;
+            let (all, relays) = (Meter::start(&all)?, Meter::start(&pair.pids())?);
             let measured = measure()?;
-            let used = meter.stop()?;
+            let used = Use { ours: relays.stop()?.ours, foreign: all.stop()?.foreign };
             if best.as_ref().is_none_or(|(_, best)| used.foreign < best.foreign) {
                 best = Some((measured, used));
             }
