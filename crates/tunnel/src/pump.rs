@@ -7,8 +7,10 @@
 //! `near` is this node's side of a connection, `far` the other node's.
 
 use std::io;
+use std::os::fd::AsFd as _;
 use std::sync::{Arc, OnceLock, mpsc};
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use socket2::Socket;
 
 use crate::counters::Counters;
@@ -109,4 +111,27 @@ fn direction(
 
 fn swapped<T>((one, other): (T, T)) -> (T, T) {
     (other, one)
+}
+
+/// Waits in a poll for something to read, as long as a read would. Who waits in a read of a unix socket is woken for nothing whenever the
+/// other side takes what was written to it, and takes the processor from the one who has a message.
+struct Wait<'a> {
+    socket: &'a Socket,
+    patience: PollTimeout,
+}
+
+impl<'a> Wait<'a> {
+    fn on(socket: &'a Socket) -> io::Result<Self> {
+        let patience = socket.read_timeout()?;
+        let patience =
+            patience.map_or(Ok(PollTimeout::NONE), PollTimeout::try_from).unwrap_or(PollTimeout::MAX);
+        Ok(Self { socket, patience })
+    }
+
+    fn for_bytes(&self) -> io::Result<()> {
+        match poll(&mut [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)], self.patience)? {
+            0 => Err(io::ErrorKind::WouldBlock.into()),
+            _ => Ok(()),
+        }
+    }
 }

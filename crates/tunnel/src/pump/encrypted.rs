@@ -1,15 +1,13 @@
 //! Bytes through TLS: read in batches, sealed or opened in place, written in batches. Nothing is allocated on the way.
 
-use std::io::{self, IoSlice, Read as _, Write as _};
+use std::io::{IoSlice, Read as _, Write as _};
 use std::net::Shutdown;
 use std::ops::Range;
-use std::os::fd::AsFd as _;
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use socket2::Socket;
 
-use super::Joint;
 use super::courtesy::Courtesy;
+use super::{Joint, Wait};
 use crate::error::Broken;
 use crate::line::Line;
 use crate::record::{Incoming, Outgoing, Received};
@@ -22,15 +20,14 @@ impl Joint {
     pub(crate) fn send_encrypted(&self, mut outgoing: Outgoing) -> Result<(), Broken> {
         let Self { line, near, far, .. } = self;
         let mut courtesy = Courtesy::default();
-        let patience = near.read_timeout().map_err(Broken::Near)?;
-        let patience =
-            patience.map_or(Ok(PollTimeout::NONE), PollTimeout::try_from).unwrap_or(PollTimeout::MAX);
-        let mut full = true;
+        let wait = Wait::on(near).map_err(Broken::Near)?;
+        // Whether the last read left more behind, perhaps. Nothing was read yet, and from most lines nothing ever comes.
+        let mut full = false;
         loop {
             let mut gaps = outgoing.gaps();
             let length = line.patiently(Broken::Near, || {
                 if !full {
-                    await_bytes(near, patience)?;
+                    wait.for_bytes()?;
                 }
                 (&**near).read_vectored(&mut gaps)
             })?;
@@ -97,15 +94,6 @@ impl Joint {
             self.received(length);
         }
         Ok(())
-    }
-}
-
-/// Waits in a poll. Who waits in a read of a unix socket is woken for nothing whenever the other side takes what was written to it,
-/// and takes the processor from the one who has a message.
-fn await_bytes(near: &Socket, patience: PollTimeout) -> io::Result<()> {
-    match poll(&mut [PollFd::new(near.as_fd(), PollFlags::POLLIN)], patience)? {
-        0 => Err(io::ErrorKind::WouldBlock.into()),
-        _ => Ok(()),
     }
 }
 

@@ -12,7 +12,7 @@ use nix::fcntl::{FcntlArg, OFlag, SpliceFFlags, fcntl, splice};
 use nix::unistd::pipe2;
 use socket2::Socket;
 
-use super::Joint;
+use super::{Joint, Wait};
 use crate::error::Broken;
 use crate::line::Line;
 
@@ -73,13 +73,17 @@ impl Way<'_> {
         };
         let move_between = |from: &dyn Fn() -> nix::Result<usize>| from().map_err(io::Error::from);
         let flags = SpliceFFlags::SPLICE_F_MOVE;
+        let wait = Wait::on(self.from).map_err(self.reading)?;
         let mut first = true;
         loop {
             let fill = || splice(self.from, None, &into, None, PIPE, flags);
             let unable = |error: &io::Error| error.raw_os_error() == Some(Errno::EINVAL as i32);
-            let filled = self.line.patiently(self.reading, || match move_between(&fill) {
-                Err(error) if first && unable(&error) => Ok(None),
-                outcome => outcome.map(Some),
+            let filled = self.line.patiently(self.reading, || {
+                wait.for_bytes()?;
+                match move_between(&fill) {
+                    Err(error) if first && unable(&error) => Ok(None),
+                    outcome => outcome.map(Some),
+                }
             })?;
             let Some(filled) = filled else {
                 return Ok(false);
@@ -119,8 +123,13 @@ impl Way<'_> {
 
     fn copy(&self) -> Result<(), Broken> {
         let mut buffer = vec![0; BUFFER];
+        let wait = Wait::on(self.from).map_err(self.reading)?;
         loop {
-            match self.line.patiently(self.reading, || (&mut &*self.from).read(&mut buffer))? {
+            let read = || {
+                wait.for_bytes()?;
+                (&mut &*self.from).read(&mut buffer)
+            };
+            match self.line.patiently(self.reading, read)? {
                 0 => return Ok(()),
                 length => self.write(&buffer[..length])?,
             }

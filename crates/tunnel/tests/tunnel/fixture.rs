@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr};
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -55,6 +56,20 @@ impl Node {
     /// Bytes that left by a link of this node so far.
     pub fn sent_by(&self, link: &'static str) -> u64 {
         self.with_handle(async move |handle| handle.counters(link).await.unwrap().tx_bytes)
+    }
+
+    /// How often threads of that name that live on this node have gone to sleep, each of them.
+    pub fn times_threads_slept(&self, name: &str) -> Vec<u64> {
+        let inode = |path: &Path| path.metadata().map(|found| found.ino()).ok();
+        let here = inode(self.namespace.path());
+        let slept = |thread: PathBuf| {
+            let status = std::fs::read_to_string(thread.join("status")).ok()?;
+            let field = |name| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+            let wanted = field("Name:") == Some(name) && inode(&thread.join("ns/net")) == here;
+            field("voluntary_ctxt_switches:").filter(|_| wanted)?.parse().ok()
+        };
+        let threads = std::fs::read_dir("/proc/self/task").unwrap();
+        threads.filter_map(|thread| slept(thread.ok()?.path())).collect()
     }
 
     pub fn with_handle<T: Send + 'static, F>(&self, work: impl FnOnce(Handle) -> F + Send + 'static) -> T

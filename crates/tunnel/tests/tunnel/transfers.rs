@@ -2,12 +2,13 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
-use std::sync::mpsc;
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
-use tunnel::{Credentials, Dialler, Mover, Source, Timeouts, Token};
+use tunnel::{Credentials, Dialler, Forward, Mover, Registration, Source, Timeouts, Token};
 
-use crate::fixture::{Fixture, bytes, ping, read_to_end, route, take};
+use crate::fixture::{Fixture, Listening, bytes, ping, read_to_end, route, take};
 
 const SOME: usize = 3 * 1024 * 1024 + 17;
 
@@ -17,8 +18,12 @@ struct Road {
     connections: u64,
 }
 
-fn both_directions(Road { tls, mover, connections }: Road) {
-    let fixture = Fixture::new();
+/// A listener and a forward that leads to it, and what connects there.
+fn open_road(
+    fixture: &Fixture,
+    Road { tls, mover, .. }: &Road,
+) -> (Listening, Registration, Receiver<UnixStream>, Forward) {
+    let (tls, mover) = (*tls, *mover);
     let token = Token::generate().unwrap();
     let credentials = |node| if tls { fixture.credentials(node) } else { Credentials::plain() };
     let listening = fixture.listen_with(credentials("target"), Timeouts::default(), mover);
@@ -31,6 +36,13 @@ fn both_directions(Road { tls, mover, connections }: Road) {
     let dialler =
         Dialler::new_with(fixture.source.address, credentials("source"), Timeouts::default(), mover);
     let forward = fixture.forward(&dialler, &listening, &route(), Some(&token));
+    (listening, registration, accepted, forward)
+}
+
+fn both_directions(road: &Road) {
+    let fixture = Fixture::new();
+    let (_listening, registration, accepted, forward) = open_road(&fixture, road);
+    let connections = road.connections;
 
     std::thread::scope(|scope| {
         for number in 0..connections {
@@ -56,27 +68,27 @@ fn both_directions(Road { tls, mover, connections }: Road) {
 
 #[test]
 fn one_connection_through_tls() {
-    both_directions(Road { tls: true, mover: Mover::Splice, connections: 1 });
+    both_directions(&Road { tls: true, mover: Mover::Splice, connections: 1 });
 }
 
 #[test]
 fn eight_connections_through_tls() {
-    both_directions(Road { tls: true, mover: Mover::Splice, connections: 8 });
+    both_directions(&Road { tls: true, mover: Mover::Splice, connections: 8 });
 }
 
 #[test]
 fn one_connection_spliced() {
-    both_directions(Road { tls: false, mover: Mover::Splice, connections: 1 });
+    both_directions(&Road { tls: false, mover: Mover::Splice, connections: 1 });
 }
 
 #[test]
 fn eight_connections_spliced() {
-    both_directions(Road { tls: false, mover: Mover::Splice, connections: 8 });
+    both_directions(&Road { tls: false, mover: Mover::Splice, connections: 8 });
 }
 
 #[test]
 fn eight_connections_copied() {
-    both_directions(Road { tls: false, mover: Mover::Copy, connections: 8 });
+    both_directions(&Road { tls: false, mover: Mover::Copy, connections: 8 });
 }
 
 #[test]
@@ -155,4 +167,33 @@ fn connections_arrive_in_the_order_in_which_they_were_made() {
         take(&accepted).read_exact(&mut heard).unwrap();
         assert_eq!(u64::from_le_bytes(heard), number);
     }
+}
+
+/// The direction in which nothing moves would take the processor from a page that a guest waits for.
+fn sleeps_through_what_moves_the_other_way(tls: bool) {
+    let fixture = Fixture::new();
+    let road = Road { tls, mover: Mover::Splice, connections: 1 };
+    let (_listening, _registration, accepted, _forward) = open_road(&fixture, &road);
+    let (mut source, mut target) = (fixture.connect(), take(&accepted));
+
+    let mut piece = bytes(5, 64 << 10);
+    for _ in 0..512 {
+        source.write_all(&piece).unwrap();
+        target.read_exact(&mut piece).unwrap();
+    }
+    let mut woken = fixture.target.times_threads_slept("tunnel");
+    woken.sort_unstable();
+    let busy = woken.pop().unwrap();
+    assert!(busy > 100, "the one that receives slept {busy} times");
+    assert!(woken.iter().all(|times| *times < 10), "the others slept {woken:?} times, and it {busy}");
+}
+
+#[test]
+fn a_silent_direction_sleeps_through_tls() {
+    sleeps_through_what_moves_the_other_way(true);
+}
+
+#[test]
+fn a_silent_direction_sleeps_through_splicing() {
+    sleeps_through_what_moves_the_other_way(false);
 }
