@@ -19,11 +19,8 @@ struct Road {
 }
 
 /// A listener and a forward that leads to it, and what connects there.
-fn open_road(
-    fixture: &Fixture,
-    Road { tls, mover, .. }: &Road,
-) -> (Listening, Registration, Receiver<UnixStream>, Forward) {
-    let (tls, mover) = (*tls, *mover);
+fn open_road(fixture: &Fixture, road: &Road) -> (Listening, Registration, Receiver<UnixStream>, Forward) {
+    let Road { tls, mover, .. } = *road;
     let token = Token::generate().unwrap();
     let credentials = |node| if tls { fixture.credentials(node) } else { Credentials::plain() };
     let listening = fixture.listen_with(credentials("target"), Timeouts::default(), mover);
