@@ -144,7 +144,11 @@ pub async fn ready(
     tell(Progress::Starting);
     loop {
         if !keeper.runs(lab)? {
-            return Err(Error::KeeperEnded { log: tail(&lab.log("keeper")) });
+            if keeper.started.is_some() {
+                return Err(Error::KeeperEnded { log: tail(&lab.log("keeper")) });
+            }
+            // It was there when we came, and was killed: also just before, as a process keeps its lock until it is gone.
+            keeper = start(lab)?;
         }
         let (mut answering, mut ready) = (0, 0);
         for cluster in &topology.clusters {

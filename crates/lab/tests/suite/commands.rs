@@ -1,7 +1,8 @@
 //! What a person types: up, status, shell, logs, down.
 
-use std::process::Stdio;
-use std::time::Duration;
+use std::io::Read as _;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use lab::Lab;
 use testkit::{TestLab, Traces};
@@ -122,6 +123,35 @@ fn an_up_that_is_killed_at_any_moment_is_removed_by_down() {
         assert_eq!(Traces::of(&directory, &cgroup), Vec::<String>::new());
     }
     assert_eq!(before.changes(), Vec::<String>::new());
+}
+
+#[test]
+fn an_up_that_waits_starts_the_lab_again_when_its_keeper_is_killed() {
+    let lab = TestLab::up("clusters: [{ name: lab, nodes: 1 }]");
+    let signal = |name: &str, role: &str| {
+        for process in lab.processes(role) {
+            let sent = Command::new("kill").args([name, &process.to_string()]).status().unwrap();
+            assert!(sent.success(), "{role}");
+        }
+    };
+    // An API server that does not answer keeps `lab up` waiting.
+    signal("-STOP", "control plane");
+    let mut up = lab.command(&["lab", "up"]).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let connected = format!("pid={},", up.id());
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        let sockets = Command::new("ss").args(["-Htnp"]).output().unwrap();
+        if String::from_utf8_lossy(&sockets.stdout).contains(&connected) {
+            break;
+        }
+        assert!(Instant::now() < deadline, "lab up asks no API server");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    signal("-KILL", "keep");
+    let mut said = String::new();
+    up.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(up.wait().unwrap().success(), "{said}");
+    assert!(lab.kubectl_ok(&["get", "nodes", "--no-headers"]).contains(" Ready "));
 }
 
 #[test]
