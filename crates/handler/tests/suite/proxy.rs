@@ -144,6 +144,8 @@ fn a_handler_that_is_killed_at_any_step_leaves_one_attachment_or_none() {
             node.start_handler();
             let pod = node.launcher_pod("vm", &["default"]).await;
 
+            // Once the handler knows the instance, a request is not answered by "try again".
+            pod.proxy().await.ask("check", "default").await;
             // The interface is made, the address is given, nobody knows yet.
             node.hold("ADD");
             let mut proxy = pod.proxy().await;
