@@ -1,6 +1,5 @@
 //! Namespaces for one test, and the other tool in them. Everything is removed when the fixture is dropped, by a panic too.
 
-use std::io::Write as _;
 use std::net::UdpSocket;
 use std::path::Path;
 use std::process::Command;
@@ -124,9 +123,8 @@ pub fn datagram(from: &Namespace, to: &Namespace, address: &str, bytes: usize) {
     assert_eq!(received, bytes);
 }
 
-/// Says that something could not be tried on this kernel, past the capture of the test's output.
+/// Notes that something could not be tried on this kernel.
 pub fn not_run_here(what: &str, error: &net::Error) {
     let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
-    let text = format!("not run here: {what}: {error}{cause}\n");
-    std::io::stderr().write_all(text.as_bytes()).unwrap();
+    testkit::not_run(&format!("{what}: {error}{cause}"));
 }

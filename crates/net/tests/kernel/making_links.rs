@@ -157,12 +157,6 @@ async fn a_vlan_is_made_or_refused_by_name() {
 }
 
 #[tokio::test]
-#[ignore = "needs a kernel with 802.1Q VLANs (CONFIG_VLAN_8021Q); a_vlan_is_made_or_refused_by_name says whether this one has them"]
-async fn a_vlan_is_made() {
-    check_vlan(&Fixture::new()).await.unwrap();
-}
-
-#[tokio::test]
 async fn a_dummy_or_what_stands_in_for_it_holds_addresses() {
     let fixture = Fixture::new();
     let handle = fixture.handle("a");
