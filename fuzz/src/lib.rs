@@ -1,7 +1,10 @@
-//! What the targets share: JSON documents made from the fuzzer's bytes.
+//! Targets for made-up input, and what they share: JSON documents made from the fuzzer's bytes.
 //!
-//! A target is one short file in `targets/` and a `[[bin]]` in `Cargo.toml`; its seeds are in `corpus/<target>/`.
-//! Targets call the product's public functions only, and fail by panicking.
+//! A target is one short file in `src/targets/` and a line in `targets.rs`; its seeds are in `corpus/<target>/`.
+//! Targets call the product's public functions only, and fail by panicking. `tests/corpus.rs` runs every target on its seeds
+//! and on inputs made from them; `tools/fuzz` searches with libFuzzer.
+
+pub mod targets;
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 use serde_json::{Map, Value};
@@ -71,4 +74,10 @@ pub fn documents<const N: usize>(data: &[u8], names: [&str; N]) -> Option<[Value
     let mut u = Unstructured::new(data);
     let made: Vec<Value> = names.iter().map(|_| value(&mut u, MAX_DEPTH)).collect::<Result<_>>().ok()?;
     made.try_into().ok()
+}
+
+/// The text at the beginning of an input: all of it, or up to the first byte that is no UTF-8.
+pub fn text(data: &[u8]) -> &str {
+    let end = std::str::from_utf8(data).map_or_else(|error| error.valid_up_to(), str::len);
+    std::str::from_utf8(&data[..end]).unwrap_or_default()
 }
