@@ -50,7 +50,7 @@ chroot "$root" dnsmasq --keep-in-foreground --log-facility=- --log-dhcp --conf-f
   --dhcp-option=option:classless-static-route,0.0.0.0/0,10.77.0.1,10.78.0.0/16,10.77.0.2 >&2 &
 
 exec chroot "$root" qemu-system-x86_64 -machine q35 -accel tcg -cpu qemu64 -m 512 -nodefaults -display none \
-  -kernel /kernel -initrd /initrd -append 'console=ttyS0 quiet no_timer_check' -serial stdio -qmp unix:/mnt/qmp,server=on,wait=off \
+  -kernel /kernel -initrd /initrd -append 'console=ttyS0 quiet no_timer_check cryptomgr.notests' -serial stdio -qmp unix:/mnt/qmp,server=on,wait=off \
   -device pcie-root-port,id=port1,slot=1 \
   -netdev tap,id=net0,ifname=tap0,script=no,downscript=no -device virtio-net-pci,netdev=net0,mac=52:54:00:77:00:05
 "#;

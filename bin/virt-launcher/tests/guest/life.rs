@@ -38,7 +38,7 @@ pub fn instance(firmware: &Value) -> Box<VirtualMachineInstance> {
 /// Boots the test guest.
 pub fn guest() -> Command {
     let container = json!({ "image": "guest", "kernelPath": "/vmlinuz", "initrdPath": "/initrd" });
-    let firmware = json!({ "kernelBoot": { "kernelArgs": "console=ttyS0 quiet no_timer_check panic=-1", "container": container } });
+    let firmware = json!({ "kernelBoot": { "kernelArgs": "console=ttyS0 quiet no_timer_check cryptomgr.notests panic=-1", "container": container } });
     Command::Start { vmi: instance(&firmware), accelerator: AcceleratorPolicy::Probe }
 }
 

@@ -46,7 +46,7 @@ spec:
     memory: {{ guest: 256Mi }}
     firmware:
       kernelBoot:
-        kernelArgs: console=ttyS0 quiet
+        kernelArgs: console=ttyS0 quiet cryptomgr.notests
         container: {{ image: 'godwit/guest:1', kernelPath: /vmlinuz, initrdPath: /initrd }}
     devices:
       interfaces: [{{ name: lan, bridge: {{}}, macAddress: '{MAC}' }}]
