@@ -15,6 +15,8 @@ pub struct Machine {
     pub cores: usize,
     pub processor: String,
     pub kernel: String,
+    /// Of cargo, for this program; the server is built with its own.
+    pub profile: String,
     pub memory_gib: u64,
     /// Processes that wanted a processor in the minute before the run: others' work distorts the numbers.
     pub load_before: String,
@@ -40,6 +42,7 @@ impl Machine {
             processor: first("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown".into()),
             kernel: read_to_string("/proc/sys/kernel/osrelease")?.trim().to_owned(),
             memory_gib: (kib + (1 << 19)) >> 20,
+            profile: bench_figures::profile()?,
             load_before: read_to_string("/proc/loadavg")?.split(' ').next().unwrap_or_default().to_owned(),
             filesystem: filesystem(directory)?,
             fsync_p50_ms: fsync.p50.as_secs_f64() * 1e3,

@@ -10,6 +10,13 @@ pub fn percentile(sorted: &[Duration], percent: usize) -> Duration {
     sorted.get(rank - 1).copied().unwrap_or_default()
 }
 
+/// The profile that this program was built with: cargo names the directory of a program after it.
+pub fn profile() -> std::io::Result<String> {
+    let program = std::env::current_exe()?;
+    let directory = program.parent().and_then(std::path::Path::file_name).unwrap_or_default();
+    Ok(directory.to_string_lossy().into_owned())
+}
+
 /// What the rounds of one row agree on, and by how much they differ.
 #[derive(Clone, Copy, Serialize)]
 pub struct Summary {

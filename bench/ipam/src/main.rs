@@ -74,7 +74,7 @@ fn run(options: &Options) -> Result<bool> {
     let program = |given: &Option<PathBuf>, name: &str| -> Result<PathBuf> {
         let path = given.clone().unwrap_or_else(|| beside.join(name));
         if !path.exists() {
-            bail!("{} is not there: build it with cargo build --release -p {name}", path.display());
+            bail!("{} is not there: `make dist` builds it", path.display());
         }
         Ok(path.canonicalize()?)
     };

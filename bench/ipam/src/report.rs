@@ -17,6 +17,8 @@ use crate::rows::{Measured, Row};
 pub struct Report {
     cores: usize,
     kernel: String,
+    /// Of cargo, for this program.
+    profile: String,
     /// Processes that wanted a processor in the minute before the run: others' work distorts the numbers.
     load_before: String,
     /// A write of 4 KiB that waits for the disk: every address is one at least, shared with others that wait.
@@ -45,6 +47,7 @@ impl Report {
         Ok(Self {
             cores: std::thread::available_parallelism()?.get(),
             kernel: first("/proc/sys/kernel/osrelease")?,
+            profile: bench_figures::profile()?,
             load_before: first("/proc/loadavg")?,
             fsync_p50_ms: fsync(place.path())?,
             lines: Vec::new(),
@@ -80,9 +83,9 @@ impl Report {
     }
 
     pub fn table(&self) -> String {
-        let Self { cores, kernel, load_before, fsync_p50_ms, .. } = self;
+        let Self { cores, kernel, profile, load_before, fsync_p50_ms, .. } = self;
         let mut text = format!(
-            "{cores} cores, Linux {kernel}, load before {load_before}, fsync p50 {fsync_p50_ms:.2} ms\n\n"
+            "{cores} cores, Linux {kernel}, profile {profile}, load before {load_before}, fsync p50 {fsync_p50_ms:.2} ms\n\n"
         );
         // Writing to a string cannot fail.
         let _ = writeln!(

@@ -97,9 +97,9 @@ fn run(options: &Options, stage: &Stage) -> Result<bool> {
             }
         }
     }
-    let Machine { cores, processor, kernel, load_before } = &machine;
+    let Machine { cores, processor, kernel, profile, load_before } = &machine;
     println!(
-        "{processor}, {cores} cores, Linux {kernel}, load before {load_before}; {} rounds, {} MiB of which {} random",
+        "{processor}, {cores} cores, Linux {kernel}, profile {profile}, load before {load_before}; {} rounds, {} MiB of which {} random",
         options.rounds, options.memory, options.random
     );
     print!("{}", report.table());

@@ -18,6 +18,8 @@ pub struct Machine {
     pub processor: String,
     /// The version of Linux.
     pub kernel: String,
+    /// Of cargo, for this program.
+    pub profile: String,
     /// Processes that wanted a processor in the minute before the run.
     pub load_before: String,
 }
@@ -31,6 +33,7 @@ impl Machine {
             cores: std::thread::available_parallelism()?.get(),
             processor: processor.unwrap_or("unknown").trim_start_matches([' ', '\t', ':']).to_owned(),
             kernel: read_to_string("/proc/sys/kernel/osrelease")?.trim().to_owned(),
+            profile: bench_figures::profile()?,
             load_before: read_to_string("/proc/loadavg")?.split(' ').next().unwrap_or_default().to_owned(),
         })
     }

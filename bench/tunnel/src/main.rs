@@ -101,8 +101,8 @@ fn run(options: &Options, stage: &Stage) -> Result<bool> {
             bench.measure(*contender).with_context(|| format!("{}, round {round}", contender.name()))?;
         }
     }
-    let Machine { cores, processor, kernel, load_before } = &machine;
-    println!("{processor}, {cores} cores, Linux {kernel}, load before {load_before}; {rounds} rounds");
+    let Machine { cores, processor, kernel, profile, load_before } = &machine;
+    println!("{processor}, {cores} cores, Linux {kernel}, profile {profile}, load before {load_before}; {rounds} rounds");
     print!("{}", bench.report.table());
     if let Some(file) = &options.json {
         let json = serde_json::to_string_pretty(&bench.report.json(&machine))?;
