@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::faults::{LAB, ROLE};
 use crate::installation::{Installation, network_to_move_on};
-use crate::moves::{Listener, request};
+use crate::migrations::{Listener, request};
 use crate::watch::{Guest, Watch};
 
 /// An address for each of three handlers, and none besides. One that is given back can be given again at once.

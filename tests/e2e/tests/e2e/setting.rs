@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::installation::{Installation, NODES};
-use crate::moves::{Listener, request, traveller};
+use crate::migrations::{Listener, request, traveller};
 
 const LAB: &str = "
 networks:

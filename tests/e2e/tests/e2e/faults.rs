@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::installation::{Installation, NODES, network_to_move_on};
 use crate::lacks::{NO_REQUESTS, SQUATTER};
-use crate::moves::{Listener, request};
+use crate::migrations::{Listener, request};
 use crate::watch::{Guest, Watch};
 use crate::{asked, seed};
 

@@ -5,8 +5,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on stops")]
 
-mod alone;
 mod claims;
+mod console;
+mod crowd;
 mod deaths;
 mod drain;
 mod faults;
@@ -15,10 +16,12 @@ mod guest;
 mod installation;
 mod intruders;
 mod lacks;
-mod moves;
-mod road;
+mod life;
+mod migration_network;
+mod migrations;
 mod setting;
 mod turn;
+mod vnics;
 mod watch;
 
 use std::time::Duration;
