@@ -9,22 +9,15 @@ use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use e2e::handlers::NO_REQUESTS;
+use e2e::migrating::request;
+use e2e::migration_network::{ROLE, SPEC, squatter};
+use e2e::traveller::Listener;
+use e2e::{Guest, Installation, NODES, Signal, Watch, network_to_move_on};
 use serde_json::{Value, json};
 
-use crate::installation::{Installation, NODES, network_to_move_on};
-use crate::lacks::{NO_REQUESTS, SQUATTER};
-use crate::migrations::{Listener, request};
-use crate::watch::{Guest, Watch};
 use crate::{asked, seed};
 
-/// Guests and their moves have a network each, so that one can be cut without the other.
-pub const LAB: &str = "
-networks:
-  - { name: management, nic: eth0 }
-  - { name: secondary, nic: eth1, bridge: br-guests }
-  - { name: moving, nic: eth2 }
-";
-pub const ROLE: &str = r#"[{ "networkAttachmentDefinition": "moving", "role": "migration" }]"#;
 /// So slow that memory is on its way for some seconds.
 const BANDWIDTH: &str = "32Mi";
 const FILLED_MIB: u64 = 32;
@@ -148,7 +141,7 @@ fn whatever_fails_during_a_move_the_guest_runs_at_one_place_and_can_move_again()
     assert!(!order.is_empty(), "GODWIT_FAULT names none");
     order.truncate(count);
 
-    let lab = Installation::with_traveller_in(LAB);
+    let lab = Installation::with_traveller_in(SPEC);
     // An address for each handler, and one that is free until a pool is to be full.
     let few = json!({ "range_start": "198.51.100.11", "range_end": "198.51.100.14", "rest_seconds": 10 });
     lab.apply(&network_to_move_on("moving", "eth2", &few));
@@ -166,10 +159,10 @@ fn whatever_fails_during_a_move_the_guest_runs_at_one_place_and_can_move_again()
     for (round, combination) in order.into_iter().enumerate() {
         let begun = Instant::now();
         let name = format!("round-{round}");
-        lab.begin_anew();
+        begin_anew(&lab);
         let patient = count > FEW;
-        let migration = lab.move_with(&name, combination, patient, &mut random);
-        lab.mend(combination.fault);
+        let migration = move_with(&lab, &name, combination, patient, &mut random);
+        mend(&lab, combination.fault);
         let state = &migration["status"]["migrationState"];
         println!(
             "{round}: {combination}: {} {} after {:.1?}",
@@ -186,8 +179,8 @@ fn whatever_fails_during_a_move_the_guest_runs_at_one_place_and_can_move_again()
             assert!(state["failureReason"].is_string(), "{migration:#}");
             assert_eq!(lab.node_of("traveller"), state["sourceNode"].as_str().unwrap(), "{migration:#}");
             let again = format!("{name}-again");
-            lab.ask_to_move(&again);
-            let migration = lab.settled(&again);
+            ask_to_move(&lab, &again);
+            let migration = settled(&lab, &again);
             assert_eq!(migration["status"]["phase"], "Succeeded", "{migration:#}\n{}", lab.describe());
             guest.is_well(&lab, &watch);
         }
@@ -195,196 +188,173 @@ fn whatever_fails_during_a_move_the_guest_runs_at_one_place_and_can_move_again()
     println!("longest silence: {:.1?}", listener.silence());
 }
 
-impl Installation {
-    /// Puts new pods in the place of those whose containers have died often: the kubelet would wait ever longer before it starts them.
-    fn begin_anew(&self) {
-        let pods: Value =
-            serde_json::from_str(&self.in_installation(&["get", "pods", "-o", "json"])).unwrap();
-        for pod in pods["items"].as_array().unwrap() {
-            if pod["status"]["containerStatuses"][0]["restartCount"].as_u64() > Some(1) {
-                let name = pod["metadata"]["name"].as_str().unwrap();
-                self.in_installation(&["delete", "pod", name, "--timeout=60s"]);
-                self.ready_on("kubevirt/moving");
-            }
+/// Puts new pods in the place of those whose containers have died often: the kubelet would wait ever longer before it starts them.
+fn begin_anew(lab: &Installation) {
+    let pods: Value = serde_json::from_str(&lab.in_installation(&["get", "pods", "-o", "json"])).unwrap();
+    for pod in pods["items"].as_array().unwrap() {
+        if pod["status"]["containerStatuses"][0]["restartCount"].as_u64() > Some(1) {
+            let name = pod["metadata"]["name"].as_str().unwrap();
+            lab.in_installation(&["delete", "pod", name, "--timeout=60s"]);
+            lab.ready_on("kubevirt/moving");
         }
     }
+}
 
-    /// Moves the guest, does the fault at its moment, and waits for the end of both.
-    fn move_with(
-        &self,
-        name: &str,
-        combination: Combination,
-        patient: bool,
-        random: &mut fastrand::Rng,
-    ) -> Value {
-        let source = self.node_of("traveller");
-        let mut expiry = Instant::now();
-        match combination.fault {
-            // That it is full is felt by the next pod that needs an address.
-            Fault::FullPool => {
-                self.apply(SQUATTER);
-                self.in_installation(&["wait", "--for=condition=Ready", "pod/squatter", "--timeout=60s"]);
-            }
-            Fault::Certificate => expiry = self.last_certificate(&source),
-            _ => {}
+/// Moves the guest, does the fault at its moment, and waits for the end of both.
+fn move_with(
+    lab: &Installation,
+    name: &str,
+    combination: Combination,
+    patient: bool,
+    random: &mut fastrand::Rng,
+) -> Value {
+    let source = lab.node_of("traveller");
+    let mut expiry = Instant::now();
+    match combination.fault {
+        // That it is full is felt by the next pod that needs an address.
+        Fault::FullPool => {
+            lab.apply(&squatter(lab.tools_image()));
+            lab.in_installation(&["wait", "--for=condition=Ready", "pod/squatter", "--timeout=60s"]);
         }
-        self.ask_to_move(name);
-        self.until_moment(name, combination.moment);
-        thread::sleep(combination.delay(random));
-        // At the switch-over it may come a little late; else it meets a move that is under way.
-        let in_time = !self.is_over(name);
-        assert!(in_time || combination.moment == Moment::SwitchOver, "{combination} came too late");
-        match combination.fault {
-            Fault::SourceHandler => self.end_handler(&source, "KILL"),
-            Fault::TargetHandler => {
-                let Some(target) = self.target_of(name) else { return self.settled(name) };
-                self.end_handler(&target, "KILL");
-            }
-            Fault::HandlersStop => {
-                let Some(target) = self.target_of(name) else { return self.settled(name) };
-                self.end_handler(&source, "TERM");
-                self.end_handler(&target, "TERM");
-            }
-            Fault::TargetLauncher | Fault::TargetQemu => {
-                let Some(target) = self.target_of(name) else { return self.settled(name) };
-                let job = format!("kubevirt.io/migrationJobUID={}", self.uid_of(name));
-                let process =
-                    if combination.fault == Fault::TargetQemu { "qemu-system" } else { "virt-launcher" };
-                let ended = self.end(&target, "default", &job, process, "KILL");
-                assert!(ended > 0 || self.is_over(name), "{combination}: there is none to end");
-            }
-            Fault::Controllers => self.signal_controllers("KILL"),
-            Fault::FullPool => {
-                let Some(target) = self.target_of(name) else { return self.settled(name) };
-                let node = if random.bool() { &source } else { &target };
-                let handler = self.handler(node).name;
-                self.end_handler(node, "KILL");
-                self.in_installation(&["delete", "pod", &handler, "--grace-period=0", "--force"]);
-            }
-            Fault::Certificate => {
-                // Until then nothing goes on, neither the phases nor the guest's memory.
-                self.signal_all("STOP");
-                thread::sleep(expiry.saturating_duration_since(Instant::now()));
-                println!("expired while it is {}", self.migration(name)["status"]["phase"]);
-                self.signal_all("CONT");
-            }
-            Fault::Network => {
-                self.shell(&source, "ip link set eth2 down");
-                // Shorter than the tunnel's patience; or longer, for those who have the time.
-                let healed = if random.u8(..4) == 0 && patient { 90_000 } else { random.u64(1000..8000) };
-                thread::sleep(Duration::from_millis(healed));
-                self.shell(&source, "ip link set eth2 up");
-            }
+        Fault::Certificate => expiry = last_certificate(lab, &source),
+        _ => {}
+    }
+    ask_to_move(lab, name);
+    until_moment(lab, name, combination.moment);
+    thread::sleep(combination.delay(random));
+    // At the switch-over it may come a little late; else it meets a move that is under way.
+    let in_time = !is_over(lab, name);
+    assert!(in_time || combination.moment == Moment::SwitchOver, "{combination} came too late");
+    match combination.fault {
+        Fault::SourceHandler => lab.end_handler(&source, Signal::Kill),
+        Fault::TargetHandler => {
+            let Some(target) = target_of(lab, name) else { return settled(lab, name) };
+            lab.end_handler(&target, Signal::Kill);
         }
-        self.settled(name)
-    }
-
-    /// Asks until it is let in: what has just come back may not be known to be back.
-    fn ask_to_move(&self, name: &str) {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), request(name)).unwrap();
-        let ask = ["create", "-f", file.path().to_str().unwrap()];
-        self.until_it_is("a move is let in", SETTLED, || self.kubectl(&ask).status.success());
-    }
-
-    /// Takes away what a fault left behind that would not go by itself.
-    fn mend(&self, fault: Fault) {
-        match fault {
-            Fault::FullPool => {
-                self.in_installation(&["delete", "pod", "squatter", "--timeout=60s"]);
-            }
-            Fault::Certificate => {
-                self.kubectl_ok(&["delete", "validatingwebhookconfiguration", "no-requests"]);
-                self.certificates_live(None);
-            }
-            _ => return,
+        Fault::HandlersStop => {
+            let Some(target) = target_of(lab, name) else { return settled(lab, name) };
+            lab.end_handler(&source, Signal::Terminate);
+            lab.end_handler(&target, Signal::Terminate);
         }
-        self.ready_on("kubevirt/moving");
-    }
-
-    /// Gives the handler of a node a certificate that will not be followed by another, and says when it expires.
-    fn last_certificate(&self, node: &str) -> Instant {
-        self.certificates_live(Some(LIFE));
-        let before = self.certificates_of(node);
-        // The next one asks for a certificate.
-        self.end_handler(node, "KILL");
-        self.until_it_is("it has a new one", SETTLED, || self.certificates_of(node) > before);
-        let expiry = Instant::now() + LIFE;
-        self.apply(NO_REQUESTS);
-        self.ready_on("kubevirt/moving");
-        expiry
-    }
-
-    fn signal_all(&self, signal: &str) {
-        self.signal_controllers(signal);
-        for node in NODES {
-            self.end_handler(node, signal);
+        Fault::TargetLauncher | Fault::TargetQemu => {
+            let Some(target) = target_of(lab, name) else { return settled(lab, name) };
+            let job = format!("kubevirt.io/migrationJobUID={}", uid_of(lab, name));
+            let process =
+                if combination.fault == Fault::TargetQemu { "qemu-system" } else { "virt-launcher" };
+            let ended = lab.end(&target, "default", &job, process, Signal::Kill);
+            assert!(ended > 0 || is_over(lab, name), "{combination}: there is none to end");
+        }
+        Fault::Controllers => signal_controllers(lab, Signal::Kill),
+        Fault::FullPool => {
+            let Some(target) = target_of(lab, name) else { return settled(lab, name) };
+            let node = if random.bool() { &source } else { &target };
+            let handler = lab.handler(node).name;
+            lab.end_handler(node, Signal::Kill);
+            lab.in_installation(&["delete", "pod", &handler, "--grace-period=0", "--force"]);
+        }
+        Fault::Certificate => {
+            // Until then nothing goes on, neither the phases nor the guest's memory.
+            signal_all(lab, Signal::Stop);
+            thread::sleep(expiry.saturating_duration_since(Instant::now()));
+            println!("expired while it is {}", lab.migration(name)["status"]["phase"]);
+            signal_all(lab, Signal::Continue);
+        }
+        Fault::Network => {
+            lab.set_connected(&source, "moving", false);
+            // Shorter than the tunnel's patience; or longer, for those who have the time.
+            let healed = if random.u8(..4) == 0 && patient { 90_000 } else { random.u64(1000..8000) };
+            thread::sleep(Duration::from_millis(healed));
+            lab.set_connected(&source, "moving", true);
         }
     }
+    settled(lab, name)
+}
 
-    fn signal_controllers(&self, signal: &str) {
-        let on = |node| self.end(node, "kubevirt", "kubevirt.io=virt-controller", "godwit", signal);
-        assert!(NODES.into_iter().map(on).sum::<usize>() > 0, "there is no controller\n{}", self.describe());
-    }
+/// Asks until it is let in: what has just come back may not be known to be back.
+fn ask_to_move(lab: &Installation, name: &str) {
+    lab.until_it_is("a move is let in", SETTLED, || {
+        lab.with_manifest("create", &request(name)).status.success()
+    });
+}
 
-    /// Waits until the move has come so far, or is over.
-    fn until_moment(&self, name: &str, moment: Moment) {
-        let path = r"jsonpath={.status.phase}{'\n'}";
-        let mut watch = self.kubectl_command(&["get", "vmim", name, "-w", "-o", path]);
-        let mut watch = watch.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-        let way = ["Pending", "Scheduling", "Scheduled", "PreparingTarget", "TargetReady", "Running"];
-        let wanted = way.len().min(moment as usize + 1) - 1;
-        let lines = BufReader::new(watch.stdout.take().unwrap()).lines().map_while(Result::ok);
-        for phase in lines {
-            let over = matches!(phase.as_str(), "Succeeded" | "Failed");
-            if over || way[wanted..].contains(&phase.as_str()) {
-                break;
-            }
+/// Takes away what a fault left behind that would not go by itself.
+fn mend(lab: &Installation, fault: Fault) {
+    match fault {
+        Fault::FullPool => {
+            lab.in_installation(&["delete", "pod", "squatter", "--timeout=60s"]);
         }
-        // It would go on for ever.
-        let _ = watch.kill();
-        let _ = watch.wait();
+        Fault::Certificate => {
+            lab.kubectl_ok(&["delete", "validatingwebhookconfiguration", "no-requests"]);
+            lab.certificates_live(None);
+        }
+        _ => return,
     }
+    lab.ready_on("kubevirt/moving");
+}
 
-    /// The node that a move goes to, once it has one; none: it is over without.
-    fn target_of(&self, name: &str) -> Option<String> {
-        let job = format!("kubevirt.io/migrationJobUID={}", self.uid_of(name));
-        self.until("the target has a node", SETTLED, || {
-            let path = "jsonpath={.items[*].spec.nodeName}";
-            let node = self.kubectl_ok(&["get", "pods", "-l", &job, "-o", path]);
-            (self.is_over(name) || !node.is_empty()).then_some((!node.is_empty()).then_some(node))
-        })
-    }
+/// Gives the handler of a node a certificate that will not be followed by another, and says when it expires.
+fn last_certificate(lab: &Installation, node: &str) -> Instant {
+    lab.certificates_live(Some(LIFE));
+    let before = lab.certificates_of(node);
+    // The next one asks for a certificate.
+    lab.end_handler(node, Signal::Kill);
+    lab.until_it_is("it has a new one", SETTLED, || lab.certificates_of(node) > before);
+    let expiry = Instant::now() + LIFE;
+    lab.apply(NO_REQUESTS);
+    lab.ready_on("kubevirt/moving");
+    expiry
+}
 
-    fn uid_of(&self, name: &str) -> String {
-        self.migration(name)["metadata"]["uid"].as_str().unwrap().to_owned()
+fn signal_all(lab: &Installation, signal: Signal) {
+    signal_controllers(lab, signal);
+    for node in NODES {
+        lab.end_handler(node, signal);
     }
+}
 
-    fn is_over(&self, name: &str) -> bool {
-        matches!(self.migration(name)["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
-    }
+fn signal_controllers(lab: &Installation, signal: Signal) {
+    let on = |node| lab.end(node, "kubevirt", "kubevirt.io=virt-controller", "godwit", signal);
+    assert!(NODES.into_iter().map(on).sum::<usize>() > 0, "there is no controller\n{}", lab.describe());
+}
 
-    pub fn end_handler(&self, node: &str, signal: &str) {
-        let ended = self.end(node, "kubevirt", "kubevirt.io=virt-handler", "godwit", signal);
-        assert!(ended > 0, "there is no handler on {node}\n{}", self.describe());
+/// Waits until the move has come so far, or is over.
+fn until_moment(lab: &Installation, name: &str, moment: Moment) {
+    let path = r"jsonpath={.status.phase}{'\n'}";
+    let mut watch = lab.kubectl_command(&["get", "vmim", name, "-w", "-o", path]);
+    let mut watch = watch.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let way = ["Pending", "Scheduling", "Scheduled", "PreparingTarget", "TargetReady", "Running"];
+    let wanted = way.len().min(moment as usize + 1) - 1;
+    let lines = BufReader::new(watch.stdout.take().unwrap()).lines().map_while(Result::ok);
+    for phase in lines {
+        let over = matches!(phase.as_str(), "Succeeded" | "Failed");
+        if over || way[wanted..].contains(&phase.as_str()) {
+            break;
+        }
     }
+    // It would go on for ever.
+    let _ = watch.kill();
+    let _ = watch.wait();
+}
 
-    /// Sends a signal to the processes of this name in pods of a node, and says to how many.
-    fn end(&self, node: &str, namespace: &str, label: &str, process: &str, signal: &str) -> usize {
-        let field = format!("spec.nodeName={node}");
-        let path = "jsonpath={.items[*].metadata.uid}";
-        let pods = ["-n", namespace, "get", "pods", "-l", label, "--field-selector", &field, "-o", path];
-        let pods = self.kubectl_ok(&pods);
-        let script = format!(
-            r#"for pod in {pods}; do for process in $(ip netns pids $pod); do
-  case "$(cat /proc/$process/comm)" in {process}*) kill -{signal} $process && echo;; esac
-done; done 2>/dev/null; true"#
-        );
-        self.shell(node, &script).lines().count()
-    }
+/// The node that a move goes to, once it has one; none: it is over without.
+fn target_of(lab: &Installation, name: &str) -> Option<String> {
+    let job = format!("kubevirt.io/migrationJobUID={}", uid_of(lab, name));
+    lab.until("the target has a node", SETTLED, || {
+        let path = "jsonpath={.items[*].spec.nodeName}";
+        let node = lab.kubectl_ok(&["get", "pods", "-l", &job, "-o", path]);
+        (is_over(lab, name) || !node.is_empty()).then_some((!node.is_empty()).then_some(node))
+    })
+}
 
-    /// Waits for the end of a move, whatever it is.
-    fn settled(&self, name: &str) -> Value {
-        self.until("the move is over", SETTLED, || self.is_over(name).then(|| self.migration(name)))
-    }
+fn uid_of(lab: &Installation, name: &str) -> String {
+    lab.migration(name)["metadata"]["uid"].as_str().unwrap().to_owned()
+}
+
+fn is_over(lab: &Installation, name: &str) -> bool {
+    matches!(lab.migration(name)["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
+}
+
+/// Waits for the end of a move, whatever it is.
+fn settled(lab: &Installation, name: &str) -> Value {
+    lab.until("the move is over", SETTLED, || is_over(lab, name).then(|| lab.migration(name)))
 }

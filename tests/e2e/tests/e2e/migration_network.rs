@@ -1,79 +1,14 @@
-//! The road of guest memory in a lab: a network is named, rolled out, broken, mended and taken away again.
+//! The migration network: one is named, rolled out, broken, mended and taken away again.
 
-use std::net::IpAddr;
 use std::time::Duration;
 
+use e2e::{Installation, network_to_move_on};
 use serde_json::json;
 
-use crate::installation::{Installation, NODES, network_to_move_on};
-
-/// How long three handlers may take to be replaced, one after the other, and to find each other.
-const ROLLED: Duration = Duration::from_mins(2);
 /// How long it may take until a change of the network shows.
 const SHOWN: Duration = Duration::from_mins(1);
 
 const ROLE: &str = r#"[{ "networkAttachmentDefinition": "fast", "role": "migration" }]"#;
-
-impl Installation {
-    pub fn set_roles(&self, roles: &str) -> std::process::Output {
-        let patch = format!(r#"{{"spec":{{"configuration":{{"network":{{"roles":{roles}}}}}}}}}"#);
-        self.kubectl(&["-n", "kubevirt", "patch", "kv", "kubevirt", "--type=merge", "-p", &patch])
-    }
-
-    /// Status and message of a condition of the installation.
-    pub fn condition(&self, type_: &str) -> (String, String) {
-        let part = |field: &str| {
-            let path = format!("jsonpath={{.status.conditions[?(@.type==\"{type_}\")].{field}}}");
-            self.in_installation(&["get", "kv", "kubevirt", "-o", &path])
-        };
-        (part("status"), part("message"))
-    }
-
-    /// Waits until every handler reaches every other on this network, and the roll-out is over.
-    pub fn ready_on(&self, network: &str) {
-        self.until(&format!("ready on {network}"), ROLLED, || {
-            let (status, message) = self.condition("MigrationNetworkReady");
-            let all = self.condition("Available").1 == "All components are ready.";
-            (status == "True" && message.contains(network) && all).then_some(())
-        });
-    }
-
-    /// Runs in the network namespace of a node's handler.
-    pub fn in_handler(&self, node: &str, command: &str) -> String {
-        let uid = self.pod_uid("kubevirt", "kubevirt.io=virt-handler", node);
-        self.shell(node, &format!("ip netns exec {uid} {command}"))
-    }
-
-    /// Addresses and interfaces on which a node's handler listens for guest memory.
-    pub fn listeners(&self, node: &str) -> Vec<String> {
-        let sockets = self.in_handler(node, "ss -Hltn 'sport = :9186'");
-        sockets.lines().filter_map(|line| line.split_whitespace().nth(3)).map(str::to_owned).collect()
-    }
-
-    /// The address of an interface of a node's handler.
-    pub fn address_of(&self, node: &str, interface: &str) -> IpAddr {
-        let shown = self.in_handler(node, &format!("ip -br address show scope global dev {interface}"));
-        let address = shown.split_whitespace().nth(2).unwrap_or_else(|| panic!("{node}: {shown}"));
-        address.split('/').next().unwrap().parse().unwrap()
-    }
-
-    /// Every handler listens on the address of this interface, by this interface, and nowhere else.
-    pub fn listens_only_on(&self, interface: &str) {
-        for node in NODES {
-            let address = match self.address_of(node, interface) {
-                IpAddr::V4(address) => address.to_string(),
-                IpAddr::V6(address) => format!("[{address}]"),
-            };
-            let expected = format!("{address}%{interface}:9186");
-            assert_eq!(self.listeners(node), [expected], "{node}");
-        }
-    }
-
-    pub fn handlers(&self) -> String {
-        let path = "jsonpath={.items[*].metadata.uid}";
-        self.in_installation(&["get", "pods", "-l", "kubevirt.io=virt-handler", "-o", path])
-    }
-}
 
 #[test]
 fn guest_memory_takes_the_network_that_is_named_and_says_where_it_cannot() {
