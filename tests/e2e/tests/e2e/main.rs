@@ -21,8 +21,8 @@ mod vnics;
 
 use std::time::Duration;
 
-/// What a person who types `kubectl apply` waits, at most, for an emulated guest to answer.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// What a person who types `kubectl apply` waits, at most, for an emulated guest to answer while other tests run on the same machine.
+const PATIENCE: Duration = Duration::from_secs(90);
 /// Within this nothing may be left of a machine.
 const TIDY: Duration = Duration::from_secs(90);
 
