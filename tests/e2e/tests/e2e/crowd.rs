@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use e2e::{Installation, NODES, Place, instance};
 use serde_json::Value;
 
 use crate::TIDY;
-use crate::installation::{Installation, NODES, instance};
 
 const MACHINES: usize = 20;
 /// Emulated guests share the machine's processors: together they need as long as one after the other.
@@ -14,7 +14,7 @@ const ALL: Duration = Duration::from_mins(4);
 
 #[test]
 fn twenty_machines_have_twenty_addresses_and_leave_nothing() {
-    let lab = Installation::alone("");
+    let lab = Installation::new("");
     let before = lab.footprint();
     let one = |number| {
         let networks = "[{ name: default, pod: {} }]";
@@ -25,7 +25,7 @@ fn twenty_machines_have_twenty_addresses_and_leave_nothing() {
     let addresses = lab.until("all have an address and run", ALL, || running(&lab));
     println!("twenty addresses after {:.1?}", started.elapsed());
     for address in &addresses {
-        lab.until_it_is("the guest answers", ALL, || lab.echo(NODES[0], address, "hello"));
+        lab.until_it_is("the guest answers", ALL, || lab.echo(Place::Node(NODES[0]), address, "hello"));
     }
     println!("twenty answers after {:.1?}", started.elapsed());
     let stopped = Instant::now();

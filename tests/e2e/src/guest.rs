@@ -1,4 +1,4 @@
-//! What a guest answers, asked from a place in the lab: a node, or a pod.
+//! What a guest answers, asked from a place that reaches it: a node, a pod, or outside.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Stdio};
@@ -8,33 +8,33 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::engine::Place;
 use crate::installation::Installation;
 
 impl Installation {
     /// Whether the guest says the same.
-    pub fn echo(&self, place: &str, address: &str, text: &str) -> bool {
+    pub fn echo(&self, place: Place<'_>, address: &str, text: &str) -> bool {
         let output = self.try_shell(place, &format!("echo '{text}' | timeout 5 socat -t4 - TCP:{address}:7"));
         String::from_utf8_lossy(&output.stdout).trim() == text
     }
 
     /// Its answer to a request of the control protocol.
-    pub fn control(&self, place: &str, address: &str, request: &str) -> Option<Value> {
+    pub fn control(&self, place: Place<'_>, address: &str, request: &str) -> Option<Value> {
         let ask = format!("echo '{request}' | timeout 5 socat -t4 - TCP:{address}:7002");
         let answer = serde_json::from_slice::<Value>(&self.try_shell(place, &ask).stdout).ok()?;
         answer["ok"].as_bool().filter(|ok| *ok).map(|_| answer)
     }
 
     /// How long the guest has been up.
-    pub fn uptime(&self, place: &str, address: &str) -> Option<Duration> {
+    pub fn uptime(&self, place: Place<'_>, address: &str) -> Option<Duration> {
         let report = self.control(place, address, r#"{"report":{}}"#)?;
         report["report"]["uptime_ms"].as_u64().map(Duration::from_millis)
     }
 
-    /// A connection on which the guest counts, opened from a node.
-    pub fn counter(&self, node: &str, address: &str) -> Counter {
-        let socat = format!("exec socat - TCP:{address}:7001");
+    /// A connection on which the guest counts.
+    pub fn counter(&self, place: Place<'_>, address: &str) -> Counter {
         let mut child = self
-            .command(&["lab", "shell", node, "--", "/bin/sh", "-c", &socat])
+            .command(place, &format!("exec socat - TCP:{address}:7001"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -95,7 +95,7 @@ impl Counter {
 
 impl Drop for Counter {
     fn drop(&mut self) {
-        // It ends when nobody talks to it; the lab's end is the end of what does not.
+        // It ends when nobody talks to it; what does not ends with the cluster.
         drop(self.child.stdin.take());
         let _ = self.child.kill();
         let _ = self.child.wait();

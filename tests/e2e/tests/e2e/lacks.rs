@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
+use e2e::handlers::NO_REQUESTS;
+use e2e::migrating::request;
+use e2e::migration_network::{ROLE, SPEC, squatter};
+use e2e::traveller::Listener;
+use e2e::{Guest, Installation, Signal, Watch, network_to_move_on};
 use serde_json::{Value, json};
-
-use crate::faults::{LAB, ROLE};
-use crate::installation::{Installation, network_to_move_on};
-use crate::moves::{Listener, request};
-use crate::watch::{Guest, Watch};
 
 /// An address for each of three handlers, and none besides. One that is given back can be given again at once.
 fn network() -> String {
@@ -16,29 +16,6 @@ fn network() -> String {
     network_to_move_on("moving", "eth2", &few)
 }
 
-/// Somebody else who has an address there.
-pub const SQUATTER: &str = "
-apiVersion: v1
-kind: Pod
-metadata: { name: squatter, namespace: kubevirt, annotations: { k8s.v1.cni.cncf.io/networks: moving } }
-spec:
-  terminationGracePeriodSeconds: 0
-  containers: [{ name: squatter, image: host, command: [sleep, infinity] }]
-";
-/// Nobody listens there, so no request for a certificate is let in.
-pub const NO_REQUESTS: &str = "
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingWebhookConfiguration
-metadata: { name: no-requests }
-webhooks:
-  - name: no-requests.test.dev
-    clientConfig: { url: 'https://127.0.0.1:1/' }
-    rules: [{ apiGroups: [certificates.k8s.io], apiVersions: [v1], operations: [CREATE], resources: [certificatesigningrequests] }]
-    failurePolicy: Fail
-    sideEffects: None
-    admissionReviewVersions: [v1]
-    timeoutSeconds: 5
-";
 /// Of a handler's certificate: shorter than the slow move below.
 const LIFE: Duration = Duration::from_secs(20);
 const SLOWLY: &str = "2Mi";
@@ -48,7 +25,7 @@ const SHOWN: Duration = Duration::from_mins(3);
 
 #[test]
 fn a_handler_without_an_address_or_with_an_expired_certificate_is_named_and_the_guest_goes_on() {
-    let lab = Installation::with_traveller_in(LAB);
+    let lab = Installation::with_traveller_in(SPEC);
     let filled = lab.ask(&json!({ "fill": { "mib": FILLED_MIB, "seed": 13 } }));
     assert_eq!(filled["ok"], json!(true), "{filled}");
     // A guest that runs is told by its processor's time.
@@ -64,7 +41,8 @@ fn a_handler_without_an_address_or_with_an_expired_certificate_is_named_and_the_
 
 fn the_pool_is_full(lab: &Installation, well: &mut impl FnMut(&Installation)) {
     lab.apply(&network());
-    lab.apply(SQUATTER);
+    // Somebody else who has an address there.
+    lab.apply(&squatter(lab.tools_image()));
     lab.in_installation(&["wait", "--for=condition=Ready", "pod/squatter", "--timeout=60s"]);
     assert!(lab.set_roles(ROLE).status.success());
     let (pod, node) = lab.until("a handler gets no address", SHOWN, || {
@@ -81,13 +59,13 @@ fn the_pool_is_full(lab: &Installation, well: &mut impl FnMut(&Installation)) {
     let named = format!(
         "{node}: its handler's pod has no network yet; `kubectl -n kubevirt describe pod {pod}` says why"
     );
-    lab.is_named(&named);
-    lab.refuses_because("nowhere", &named);
+    is_named(lab, &named);
+    refuses_because(lab, "nowhere", &named);
     well(lab);
 
     lab.in_installation(&["delete", "pod", "squatter", "--timeout=60s"]);
     lab.ready_on("kubevirt/moving");
-    lab.moves_again("somewhere");
+    moves_again(lab, "somewhere");
     well(lab);
 }
 
@@ -97,7 +75,7 @@ fn a_certificate_expires_on_the_way(lab: &Installation, well: &mut impl FnMut(&I
     lab.certificates_live(Some(LIFE));
     let before = lab.certificates_of(&source);
     // The next one asks for a certificate.
-    lab.end_handler(&source, "KILL");
+    lab.end_handler(&source, Signal::Kill);
     lab.until_it_is("it has a new one", SHOWN, || lab.certificates_of(&source) > before);
     lab.until_it_is_whole();
     lab.apply(&request("slowly"));
@@ -106,66 +84,43 @@ fn a_certificate_expires_on_the_way(lab: &Installation, well: &mut impl FnMut(&I
     let named = format!(
         "{source}: the handler has no certificate: asking for a certificate failed: Internal error occurred: failed calling webhook"
     );
-    lab.is_named(&named);
+    is_named(lab, &named);
     assert_eq!(lab.migration("slowly")["status"]["phase"], "Running", "the certificate outlived the move");
     // What is open was let in by a certificate that counted.
     let migration = lab.ended("slowly");
     assert_eq!(migration["status"]["phase"], "Succeeded", "{migration:#}\n{}", lab.describe());
     well(lab);
-    lab.refuses_because("in-vain", &named);
+    refuses_because(lab, "in-vain", &named);
     well(lab);
 
     lab.kubectl_ok(&["delete", "validatingwebhookconfiguration", "no-requests"]);
     lab.certificates_live(None);
     lab.configure(&json!({ "bandwidthPerMigration": "0" }));
     lab.ready_on("kubevirt/moving");
-    lab.moves_again("with-a-new-one");
+    moves_again(lab, "with-a-new-one");
     well(lab);
 }
 
-impl Installation {
-    /// Waits until the installation says this of a node.
-    fn is_named(&self, named: &str) {
-        self.until_it_is(named, SHOWN, || {
-            let (status, message) = self.condition("MigrationNetworkReady");
-            status == "False" && message.contains(named)
-        });
-    }
+/// Waits until the installation says this of a node.
+fn is_named(lab: &Installation, named: &str) {
+    lab.until_it_is(named, SHOWN, || {
+        let (status, message) = lab.condition("MigrationNetworkReady");
+        status == "False" && message.contains(named)
+    });
+}
 
-    /// A request to move the guest is refused, and the refusal says what is wrong.
-    fn refuses_because(&self, name: &str, why: &str) {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), request(name)).unwrap();
-        let asked = self.kubectl(&["create", "-f", file.path().to_str().unwrap()]);
-        let said = String::from_utf8_lossy(&asked.stderr);
-        println!("{name}: {}", said.trim());
-        assert!(!asked.status.success(), "it was let in\n{}", self.describe());
-        assert!(said.contains("Cannot migrate VMI now") && said.contains(why), "{said}");
-    }
+/// A request to move the guest is refused, and the refusal says what is wrong.
+fn refuses_because(lab: &Installation, name: &str, why: &str) {
+    let asked = lab.with_manifest("create", &request(name));
+    let said = String::from_utf8_lossy(&asked.stderr);
+    println!("{name}: {}", said.trim());
+    assert!(!asked.status.success(), "it was let in\n{}", lab.describe());
+    assert!(said.contains("Cannot migrate VMI now") && said.contains(why), "{said}");
+}
 
-    fn moves_again(&self, name: &str) {
-        self.apply(&request(name));
-        let migration = self.ended(name);
-        assert_eq!(migration["status"]["phase"], "Succeeded", "{migration:#}\n{}", self.describe());
-        assert_eq!(migration["status"]["migrationState"]["migrationNetworkType"], "Migration");
-    }
-
-    /// How long certificates of handlers that are asked for from now on are valid.
-    pub fn certificates_live(&self, life: Option<Duration>) {
-        let duration = life.map(|life| format!("{}s", life.as_secs()));
-        let patch = json!({ "spec": { "certificateRotateStrategy": { "selfSigned": { "server": { "duration": duration } } } } });
-        self.in_installation(&["patch", "kv", "kubevirt", "--type=merge", "-p", &patch.to_string()]);
-        self.until_it_is_whole();
-    }
-
-    /// How many certificates the handler of a node was given.
-    pub fn certificates_of(&self, node: &str) -> usize {
-        let all: Value = serde_json::from_str(&self.kubectl_ok(&["get", "csr", "-o", "json"])).unwrap();
-        let begins = format!("virt-handler-{node}-");
-        let of_node = |request: &&Value| {
-            request["metadata"]["name"].as_str().is_some_and(|name| name.starts_with(&begins))
-                && request["status"]["certificate"].is_string()
-        };
-        all["items"].as_array().unwrap().iter().filter(of_node).count()
-    }
+fn moves_again(lab: &Installation, name: &str) {
+    lab.apply(&request(name));
+    let migration = lab.ended(name);
+    assert_eq!(migration["status"]["phase"], "Succeeded", "{migration:#}\n{}", lab.describe());
+    assert_eq!(migration["status"]["migrationState"]["migrationNetworkType"], "Migration");
 }

@@ -2,36 +2,39 @@
 
 use std::collections::BTreeSet;
 
+use e2e::{Installation, Place, Pod, bound};
 use serde_json::Value;
 
-use crate::installation::{Installation, bound};
 use crate::{PATIENCE, TIDY};
 
 const BOTH: &str = "clusters: [{ name: lab, podCIDRs: [10.244.0.0/16, 'fd10:244::/48'] }]";
 
-const PROBE: &str = "
+fn probe(image: &str) -> String {
+    format!(
+        "
 apiVersion: v1
 kind: Pod
-metadata: { name: probe, labels: { app: probe } }
+metadata: {{ name: probe, labels: {{ app: probe }} }}
 spec:
   nodeName: node-2
   terminationGracePeriodSeconds: 0
-  containers: [{ name: probe, image: host, command: [sleep, infinity] }]
-";
+  containers: [{{ name: probe, image: '{image}', command: [sleep, infinity] }}]
+"
+    )
+}
 
 /// A pod of another node, as the one who asks.
 struct Probe<'a> {
     lab: &'a Installation,
-    uid: String,
+    pod: Pod,
 }
 
 impl Probe<'_> {
     /// What a service of a guest answers.
     fn ask(&self, address: &str, port: u16, question: &str) -> Option<String> {
         let host = if address.contains(':') { format!("[{address}]") } else { address.to_owned() };
-        let command =
-            format!("echo '{question}' | timeout 5 ip netns exec {} socat -t3 - TCP:{host}:{port}", self.uid);
-        let output = self.lab.try_shell("node-2", &command);
+        let script = format!("echo '{question}' | timeout 5 socat -t3 - TCP:{host}:{port}");
+        let output = self.lab.try_shell(Place::PodNetwork(&self.pod), &script);
         let answer = String::from_utf8_lossy(&output.stdout).trim().to_owned();
         (!answer.is_empty()).then_some(answer)
     }
@@ -68,43 +71,31 @@ fn addresses(lab: &Installation, name: &str) -> Vec<String> {
 }
 
 /// The pod's own interface: link, addresses, routes.
-fn own_interface(lab: &Installation, uid: &str) -> String {
+fn own_interface(lab: &Installation, pod: &Pod) -> String {
     let looks = [
         "-br link show dev eth0",
         "-br address show dev eth0",
         "route show dev eth0",
         "-6 route show dev eth0",
     ];
-    looks.map(|look| lab.shell("node-1", &format!("ip -n {uid} {look}"))).concat()
+    looks.map(|look| lab.shell(Place::PodNetwork(pod), &format!("ip {look}"))).concat()
 }
 
 #[test]
 fn guests_are_reached_by_both_versions_of_ip_bridged_or_behind_their_pod() {
-    let lab = Installation::alone(BOTH);
+    let lab = Installation::new(BOTH);
     let before = lab.leases();
-    lab.apply(PROBE);
+    lab.apply(&probe(lab.tools_image()));
     lab.kubectl_ok(&["wait", "--for=condition=Ready", "pod/probe", "--timeout=60s"]);
-    let probe = Probe { lab: &lab, uid: lab.pod_uid("default", "app=probe", "node-2") };
+    let probe = Probe { lab: &lab, pod: lab.pod_on("node-2", "default", "app=probe") };
     let ranges = lab.kubectl_ok(&["get", "node", "node-2", "-o", "jsonpath={.spec.podCIDRs[*]}"]);
     assert_eq!(ranges.split(' ').count(), 2, "{ranges}");
 
     lab.apply(&bound("masked", "node-1", "masquerade"));
     let pod = lab.until("its pod has a network", PATIENCE, || {
-        let shown = lab.kubectl(&[
-            "get",
-            "pods",
-            "-l",
-            "vm.kubevirt.io/name=masked",
-            "-o",
-            "jsonpath={.items[0].metadata.uid}",
-        ]);
-        let uid = String::from_utf8(shown.stdout).unwrap();
-        let there = !uid.is_empty()
-            && lab
-                .try_shell("node-1", &format!("ip -n {uid} -6 route show default | grep -q eth0"))
-                .status
-                .success();
-        there.then_some(uid)
+        let pod = lab.pods_on("node-1", "default", "vm.kubevirt.io/name=masked").pop()?;
+        let has_network = "ip -6 route show default | grep -q eth0";
+        lab.try_shell(Place::PodNetwork(&pod), has_network).status.success().then_some(pod)
     });
     let own = own_interface(&lab, &pod);
     lab.apply(&bound("bridged", "node-1", "bridge"));
@@ -114,8 +105,8 @@ fn guests_are_reached_by_both_versions_of_ip_bridged_or_behind_their_pod() {
     for address in &bridged {
         probe.echo(address);
     }
-    let launcher = lab.pod_uid("default", "vm.kubevirt.io/name=bridged", "node-1");
-    assert_eq!(lab.given(&format!("{launcher}-vnic")), bridged.iter().cloned().collect());
+    let launcher = lab.pod_on("node-1", "default", "vm.kubevirt.io/name=bridged");
+    assert_eq!(lab.given(&format!("{}-vnic", launcher.uid)), bridged.iter().cloned().collect());
     let [ipv4, ipv6] = &bridged[..] else { panic!("{bridged:?}") };
     assert_eq!(probe.report(ipv4), BTreeSet::from([format!("{ipv4}/24"), format!("{ipv6}/128")]));
 

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use e2e::Place::{Node, Outside};
+use e2e::migration_network::ROLE;
+use e2e::{Installation, Signal, network_to_move_on};
 use serde_json::{Value, json};
-
-use crate::faults::ROLE;
-use crate::installation::{Installation, network_to_move_on};
 
 /// A layer-2 network through both nodes, whose addresses are given by our plugin; and one for guests' memory.
 const LAB: &str = "
@@ -82,11 +82,11 @@ impl Seen<'_> {
     fn address(&self, name: &str) -> String {
         let lab = self.0;
         let address = lab.until("the instance has an address", PATIENCE, || lab.address(name));
-        lab.until_it_is("the guest answers", PATIENCE, || lab.echo("fabric", &address, "hello"));
+        lab.until_it_is("the guest answers", PATIENCE, || lab.echo(Outside, &address, "hello"));
         let claim = self.json(&["ipamclaim", &format!("{name}.lan")]);
         assert_eq!(claim["status"]["ips"], json!([format!("{address}/24")]), "{claim:#}");
         let report = r#"{"report":{}}"#;
-        let told = lab.until("the guest reports", PATIENCE, || lab.control("fabric", &address, report));
+        let told = lab.until("the guest reports", PATIENCE, || lab.control(Outside, &address, report));
         let nics = told["report"]["nics"].to_string();
         assert!(nics.contains(&format!("\"{address}/24\"")), "the guest itself: {nics}");
         address
@@ -123,12 +123,14 @@ impl Seen<'_> {
     /// Memory and open files of both handlers.
     fn handlers(&self) -> BTreeMap<&'static str, Holds> {
         let look = |node: &str| -> Holds {
-            let uid = self.0.pod_uid("kubevirt", "kubevirt.io=virt-handler", node);
+            let handler = self.0.pod_on(node, "kubevirt", "kubevirt.io=virt-handler");
+            let numbers = self.0.processes(&handler).into_iter().map(|process| process.number.to_string());
+            let numbers = numbers.collect::<Vec<_>>().join(" ");
             let script = format!(
-                "for p in $(ip netns pids {uid}); do grep -q virt-handler /proc/$p/cmdline || continue; \
+                "for p in {numbers}; do grep -q virt-handler /proc/$p/cmdline || continue; \
                  sed -n 's/^VmRSS:[^0-9]*\\([0-9]*\\).*/\\1/p' /proc/$p/status; ls /proc/$p/fd | wc -l; done"
             );
-            let shown = self.0.shell(node, &script);
+            let shown = self.0.shell(Node(node), &script);
             let mut numbers = shown.split_whitespace().map(|number| number.parse::<u64>().unwrap());
             let holds = (numbers.next().unwrap(), numbers.next().unwrap());
             assert_eq!(numbers.next(), None, "one handler a node: {shown}");
@@ -154,7 +156,7 @@ impl Seen<'_> {
 fn an_address_is_the_machines_through_restarts_moves_and_crashes() {
     let lab = Installation::new(LAB);
     let seen = Seen(&lab);
-    lab.shell("fabric", "ip address add 192.0.2.1/24 dev secondary");
+    lab.shell(Outside, "ip address add 192.0.2.1/24 dev secondary");
     lab.apply(DEFINITION);
     lab.apply(&machine("traveller", "160Mi", &json!({})));
     let address = seen.address("traveller");
@@ -186,14 +188,14 @@ fn keeps_it_in_moves(seen: &Seen<'_>, address: &str) {
     let lab = seen.0;
     let mac = lab.show("traveller", ".status.interfaces[0].mac");
     let dirty = r#"{"dirty":{"mib_per_s":8,"working_set_mib":24}}"#;
-    lab.until("the guest works", PATIENCE, || lab.control("fabric", address, dirty));
-    let counter = lab.counter("fabric", address);
+    lab.until("the guest works", PATIENCE, || lab.control(Outside, address, dirty));
+    let counter = lab.counter(Outside, address);
     let log = lab.directory().join("neighbours");
-    lab.shell("fabric", &format!("(ip monitor neigh dev secondary >{} 2>&1 </dev/null &)", log.display()));
+    lab.shell(Outside, &format!("(ip monitor neigh dev secondary >{} 2>&1 </dev/null &)", log.display()));
     let heard = || std::fs::read_to_string(&log).unwrap();
     lab.until_it_is("the neighbour listens", PATIENCE, || {
-        lab.shell("fabric", "ip neigh flush dev secondary");
-        lab.echo("fabric", address, "who are you?") && heard().contains(&mac)
+        lab.shell(Outside, "ip neigh flush dev secondary");
+        lab.echo(Outside, address, "who are you?") && heard().contains(&mac)
     });
     let mut warm: BTreeMap<&str, Holds> = BTreeMap::new();
     let mut there = BTreeMap::new();
@@ -239,12 +241,12 @@ fn keeps_it_in_moves(seen: &Seen<'_>, address: &str) {
 fn keeps_it_when_a_handler_dies(seen: &Seen<'_>, address: &str) {
     let lab = seen.0;
     let node = lab.node_of("traveller");
-    let handler = lab.pod_uid("kubevirt", "kubevirt.io=virt-handler", &node);
-    lab.shell(&node, &format!("kill -9 $(ip netns pids {handler})"));
-    assert!(lab.echo("fabric", address, "no handler"));
+    let handler = lab.pod_on(&node, "kubevirt", "kubevirt.io=virt-handler");
+    lab.signal_pod(&handler, Signal::Kill);
+    assert!(lab.echo(Outside, address, "no handler"));
     lab.until_it_is("the handler is back", PATIENCE, || {
-        lab.pod_uid("kubevirt", "kubevirt.io=virt-handler", &node) != handler
-            || lab.shell(&node, &format!("ip netns pids {handler} | wc -l")).trim() != "0"
+        lab.pod_on(&node, "kubevirt", "kubevirt.io=virt-handler").uid != handler.uid
+            || !lab.processes(&handler).is_empty()
     });
     lab.rolled_out();
     assert_eq!(seen.address("traveller"), address, "after the handler's death");
@@ -252,9 +254,7 @@ fn keeps_it_when_a_handler_dies(seen: &Seen<'_>, address: &str) {
 
 fn is_had_by_one_machine_at_a_time(seen: &Seen<'_>) {
     let lab = seen.0;
-    let stray = lab.directory().join("stray.yaml");
-    std::fs::write(&stray, machine("stray", "96Mi", &chosen("10.9.9.9"))).unwrap();
-    let refused = lab.kubectl(&["apply", "-f", stray.to_str().unwrap()]);
+    let refused = lab.with_manifest("apply", &machine("stray", "96Mi", &chosen("10.9.9.9")));
     let said = String::from_utf8_lossy(&refused.stderr);
     assert!(!refused.status.success() && said.contains("10.9.9.9 is outside of"), "{said}");
     lab.apply_file("examples/vm-with-address.yaml");

@@ -6,10 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::{
-    PATIENCE,
-    installation::{Installation, other_node},
-};
+use e2e::{Installation, Place, other_node};
+
+use crate::PATIENCE;
 
 const LEAVE: &[u8] = b"\x1d";
 
@@ -75,39 +74,35 @@ impl Drop for Console {
     }
 }
 
-impl Installation {
-    fn console(&self, vm: &str) -> Console {
-        let mut command = self.command(&["console", vm]);
-        command.env("KUBECONFIG", self.kubeconfig());
-        Console::open(command)
-    }
+fn open_console(lab: &Installation, vm: &str) -> Console {
+    Console::open(lab.at_terminal(&["console", vm]))
+}
 
-    /// A shell on a terminal of its own.
-    fn terminal(&self, script: &str) -> Console {
-        let mut command = Command::new("script");
-        command.args(["-qec", script, "/dev/null"]).env("KUBECONFIG", self.kubeconfig());
-        command.env("GODWIT", self.command(&[]).get_program()).env("SHELL", "/bin/sh");
-        Console::open(command)
-    }
+/// A shell on a terminal of its own.
+fn open_terminal(lab: &Installation, script: &str) -> Console {
+    let mut command = Command::new("script");
+    command.args(["-qec", script, "/dev/null"]).env("KUBECONFIG", lab.kubeconfig());
+    command.env("GODWIT", lab.at_terminal(&[]).get_program()).env("SHELL", "/bin/sh");
+    Console::open(command)
 }
 
 #[test]
 fn a_person_sits_at_the_console_of_a_guest() {
-    let lab = Installation::alone("");
-    let mut console = lab.console("vm");
+    let lab = Installation::new("");
+    let mut console = open_console(&lab, "vm");
     assert_eq!(console.code(), Some(3), "{}", console.shown());
     console.until_shown("there is no VM vm in namespace default");
     lab.apply_file("examples/vm.yaml");
-    let mut console = lab.console("vm");
+    let mut console = open_console(&lab, "vm");
     assert_eq!(console.code(), Some(4), "{}", console.shown());
     console.until_shown("VM vm does not run");
 
     let address = lab.until("the instance has an address", PATIENCE, || lab.address("vm"));
-    let node = other_node(&lab.node_of("vm"));
+    let node = Place::Node(other_node(&lab.node_of("vm")));
     lab.until_it_is("the guest answers", PATIENCE, || lab.echo(node, &address, "hello"));
 
     // What is typed reaches the guest, whose line echoes it; what the guest says is shown.
-    let mut console = lab.console("vm");
+    let mut console = open_console(&lab, "vm");
     console.press(b"typed by a person\r");
     console.until_shown("typed by a person");
     let report = r#"echo '{"report":{}}' | timeout 3 socat -t2 -"#;
@@ -115,29 +110,29 @@ fn a_person_sits_at_the_console_of_a_guest() {
     console.until_shown(r#""event":"report""#);
 
     // One at a time. Who leaves makes room for the next.
-    let mut second = lab.console("vm");
+    let mut second = open_console(&lab, "vm");
     assert_eq!(second.code(), Some(5), "{}", second.shown());
     second.until_shown("in use");
     console.press(LEAVE);
     assert_eq!(console.code(), Some(0), "{}", console.shown());
 
     // A terminal is given back as it was, whether its user leaves or the program is told to end.
-    let mut terminal = lab.terminal("$GODWIT console vm; echo left=$?; stty -a");
+    let mut terminal = open_terminal(&lab, "$GODWIT console vm; echo left=$?; stty -a");
     terminal.until_shown("Ctrl-] leaves");
     terminal.press(LEAVE);
     terminal.until_shown("left=0");
     terminal.until_shown(" icanon");
-    let terminal = lab.terminal("timeout --foreground 4 $GODWIT console vm; echo left=$?; stty -a");
+    let terminal = open_terminal(&lab, "timeout --foreground 4 $GODWIT console vm; echo left=$?; stty -a");
     terminal.until_shown("left=124");
     terminal.until_shown(" icanon");
 
     // A program that is killed leaves the console free, and one that is open ends with the guest.
-    let mut killed = lab.console("vm");
+    let mut killed = open_console(&lab, "vm");
     killed.press(b"x");
     killed.until_shown("x");
     drop(killed);
     let mut last = lab.until("the console is free again", PATIENCE, || {
-        let mut console = lab.console("vm");
+        let mut console = open_console(&lab, "vm");
         console.press(b"y");
         while !console.shown().contains('y') {
             // In use, still.

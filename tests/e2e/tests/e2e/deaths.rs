@@ -8,13 +8,13 @@ use std::fmt;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::guest::Counter;
-use crate::installation::{Installation, LauncherPod, simple_instance};
+use e2e::{Counter, Installation, Place, Pod, Processes, Signal, simple_instance};
+
 use crate::{PATIENCE, TIDY, asked, seed};
 
 const NODE: &str = "node-1";
 /// Who asks the guests.
-const ASKER: &str = "node-2";
+const ASKER: Place<'static> = Place::Node("node-2");
 /// How many combinations are tried unless told otherwise.
 const FEW: usize = 8;
 /// How many machines die at a time.
@@ -60,7 +60,7 @@ impl fmt::Display for Combination {
 struct Victim {
     name: String,
     combination: Combination,
-    pod: LauncherPod,
+    pod: Pod,
     /// None: it is killed before it could have one.
     address: Option<String>,
 }
@@ -128,8 +128,7 @@ fn start(lab: &Installation, round: usize, batch: &[Combination], early: bool) -
 
 /// Kills everything at once, in any order.
 fn kill(lab: &Installation, victims: &[Victim], random: &mut fastrand::Rng) {
-    let mut targets = Vec::new();
-    let mut forced = Vec::new();
+    let (mut targets, mut forced) = (Vec::new(), Vec::new());
     for victim in victims {
         for part in &victim.combination.0 {
             let which = match part {
@@ -139,30 +138,19 @@ fn kill(lab: &Installation, victims: &[Victim], random: &mut fastrand::Rng) {
                     forced.push(victim.pod.name.as_str());
                     continue;
                 }
-                Part::Pod => "$2 == 1",
-                Part::Launcher => "$3 == \"virt-launcher\" && $2 != 1",
-                Part::Libvirtd => "$3 == \"libvirtd\"",
-                Part::Qemu => "$3 ~ /^qemu-system/",
+                Part::Pod => Processes::First,
+                Part::Launcher => Processes::NamedButFirst("virt-launcher"),
+                Part::Libvirtd => Processes::Named("libvirtd"),
+                Part::Qemu => Processes::Named("qemu-system"),
             };
-            targets.push(format!("of {} '{which}'", victim.pod.uid));
+            targets.push((&victim.pod, which));
         }
     }
-    if victims.iter().any(|victim| victim.combination.0.contains(&Part::Handler)) {
-        targets.push(format!("of {} 1", lab.handler(NODE).uid));
-    }
+    let with_handler = victims.iter().any(|victim| victim.combination.0.contains(&Part::Handler));
+    let handler = with_handler.then(|| lab.handler(NODE));
+    targets.extend(handler.iter().map(|handler| (handler, Processes::All)));
     random.shuffle(&mut targets);
-    // Of a pod's processes: number on the node, number in the pod, command. With a first process its others go before their turn, and
-    // one that is on its way out has no number any more: to kill 0 would be to kill ourselves.
-    let script = format!(
-        r#"of() {{
-  for process in $(ip netns pids "$1"); do
-    awk '/^Name:/ {{ name = $2 }} /^NSpid:/ && $2 > 1 {{ print $2, $NF, name }}' /proc/$process/status 2>/dev/null
-  done | awk "$2 {{ print \$1 }}"
-}}
-kill -9 $({}) 2>/dev/null || true"#,
-        targets.join("; ")
-    );
-    lab.shell(NODE, &script);
+    lab.signal(NODE, &targets, Signal::Kill);
     for pod in forced {
         lab.kubectl_ok(&["delete", "pod", pod, "--grace-period=0", "--force"]);
     }
@@ -190,7 +178,7 @@ fn settled(lab: &Installation, victim: &Victim, within: Duration) {
 
 /// A machine on the same node that nothing is done to.
 struct Neighbour {
-    pod: LauncherPod,
+    pod: Pod,
     counter: Counter,
     has: BTreeSet<String>,
 }
@@ -207,10 +195,10 @@ impl Neighbour {
     }
 
     fn look(&self, lab: &Installation) -> BTreeSet<String> {
-        let inside = format!("ip -n {0} -j address; ip -n {0} -j route; bridge -n {0} -j link", self.pod.uid);
         let mut all: BTreeSet<_> =
             lab.footprint().into_iter().filter(|line| line.contains(&self.pod.uid)).collect();
-        all.insert(lab.shell(NODE, &inside));
+        let inside = "ip -j address; ip -j route; bridge -j link";
+        all.insert(lab.shell(Place::PodNetwork(&self.pod), inside));
         all
     }
 

@@ -4,21 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::installation::{Installation, LauncherPod};
-
-/// Every line names what it is and whose: files and their content, links and their other ends, mounts, processes.
-const LOOK: &str = r#"
-uid='[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}'
-find /run /var/lib/cni /var/lib/godwit /var/lib/kubelet -xdev -maxdepth 4 -regextype posix-extended -regex ".*/$uid[^/]*" -printf 'file %p\n'
-grep -rHoE -- "$uid(-vnic)?" /var/lib/cni /var/lib/godwit/handler /var/lib/kubelet/networks | sed 's/^/entry /'
-grep -oE " [^ ]*$uid[^ ]*" /proc/self/mounts | sed 's/^/mount/'
-ip -o link show | sed -E 's/^[0-9]+: ([^@:]+)[@:].*link-netns ([^ ]+).*/link \1 to \2/; t; s/^[0-9]+: ([^@:]+)[@:].*/link \1/'
-for process in /proc/[0-9]*; do
-  read -r command 2>/dev/null <"$process/comm" || continue
-  case $command in qemu-system*|libvirtd|dnsmasq|virt-launcher) echo "process ${process#/proc/} $command" ;; esac
-done
-true
-"#;
+use crate::engine::{Place, Pod};
+use crate::installation::Installation;
 
 impl Installation {
     /// What there is on all nodes but of Godwit's own pods, which may come and go.
@@ -27,8 +14,8 @@ impl Installation {
             self.kubectl_ok(&["-n", "kubevirt", "get", "pods", "-o", "jsonpath={.items[*].metadata.uid}"]);
         let own: Vec<&str> = own.split_whitespace().collect();
         let on = |node: &str| -> Vec<String> {
-            let shown = self.shell(node, LOOK);
-            let others = shown.lines().filter(|line| !own.iter().any(|uid| line.contains(uid)));
+            let all = self.traces(node).into_iter();
+            let others = all.filter(|line| !own.iter().any(|uid| line.contains(uid)));
             others.map(|line| format!("{node} {line}")).collect()
         };
         let nodes = self.kubectl_ok(&["get", "nodes", "-o", "jsonpath={.items[*].metadata.name}"]);
@@ -56,8 +43,8 @@ impl Installation {
     }
 
     /// Waits until nothing of the pod is plugged into a network, has an address or runs.
-    pub fn until_it_has_nothing(&self, pod: &LauncherPod, within: Duration) {
-        let kinds = ["entry", "link", "process", "file /run/netns"];
+    pub fn until_it_has_nothing(&self, pod: &Pod, within: Duration) {
+        let kinds = ["entry", "link", "process", "netns"];
         let is_of_it = |line: &String| {
             line.contains(&pod.uid) && kinds.iter().any(|kind| line.contains(&format!(" {kind}")))
         };
@@ -82,18 +69,17 @@ impl Installation {
     }
 
     /// The pod's own interface and routes, to the last bit; the kernel's counters are not among that.
-    pub fn eth0(&self, pod: &LauncherPod) -> String {
-        let inside = format!("ip netns exec {}", pod.uid);
-        let look = format!(
-            "{inside} ip -d -j address show dev eth0; {inside} ip -j route show table all dev eth0; \
-             {inside} ip -6 -j route show table all dev eth0; {inside} cat /proc/sys/net/ipv4/ip_forward"
-        );
-        self.shell(&pod.node, &look)
+    pub fn eth0(&self, pod: &Pod) -> String {
+        self.shell(
+            Place::PodNetwork(pod),
+            "ip -d -j address show dev eth0; ip -j route show table all dev eth0; \
+             ip -6 -j route show table all dev eth0; cat /proc/sys/net/ipv4/ip_forward",
+        )
     }
 
     /// Names of the interfaces in a pod.
-    pub fn links(&self, pod: &LauncherPod) -> Vec<String> {
-        let shown = self.shell(&pod.node, &format!("ip -n {} -br link", pod.uid));
+    pub fn links(&self, pod: &Pod) -> Vec<String> {
+        let shown = self.shell(Place::PodNetwork(pod), "ip -br link");
         let names = shown.lines().filter_map(|line| line.split(['@', ' ']).next());
         names.map(ToOwned::to_owned).collect()
     }

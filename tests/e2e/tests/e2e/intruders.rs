@@ -2,29 +2,24 @@
 
 use std::collections::BTreeSet;
 
+use e2e::{Installation, Place, Pod, simple_instance};
+
 use crate::TIDY;
-use crate::installation::{Installation, LauncherPod, simple_instance};
 
 const NODE: &str = "node-1";
 
-/// Stands before the plugin of the pod network, and writes down how it is called.
-const OBSERVED_PLUGIN: &str = r#"mkdir -p /opt/cni/bin
-cat >/opt/cni/bin/bridge <<'PLUGIN'
-#!/bin/sh
-echo "$CNI_COMMAND $CNI_CONTAINERID $CNI_IFNAME $CNI_NETNS" >>/run/calls
-exec /usr/lib/cni/bridge
-PLUGIN
-chmod +x /opt/cni/bin/bridge"#;
+/// Where the calls of the plugin of the pod network are written down.
+const CALLS: &str = "/run/calls";
 
 #[test]
 fn a_launcher_gets_nothing_that_is_not_its_own() {
     let lab = Installation::new("");
-    lab.shell(NODE, OBSERVED_PLUGIN);
+    lab.record_plugin_calls(NODE, "bridge", CALLS);
     let before = lab.footprint();
     lab.apply(&(simple_instance("a", NODE) + &simple_instance("b", NODE)));
     let [a, b] = ["a", "b"].map(|name| {
         let address = lab.until("it has an address", TIDY, || lab.address(name));
-        lab.until_it_is("it answers", TIDY, || lab.echo("node-2", &address, "hello"));
+        lab.until_it_is("it answers", TIDY, || lab.echo(Place::Node("node-2"), &address, "hello"));
         lab.launcher(name).unwrap()
     });
     let with_both = everything(&lab);
@@ -40,7 +35,7 @@ fn a_launcher_gets_nothing_that_is_not_its_own() {
 
     assert_eq!(everything(&lab), with_both, "something came of it");
     for name in ["a", "b"] {
-        assert!(lab.echo("node-2", &lab.address(name).unwrap(), "still here"));
+        assert!(lab.echo(Place::Node("node-2"), &lab.address(name).unwrap(), "still here"));
     }
     lab.kubectl_ok(&["delete", "vmi", "a", "b", "--timeout=60s"]);
     lab.until_all_is_as(&before, TIDY);
@@ -49,7 +44,7 @@ fn a_launcher_gets_nothing_that_is_not_its_own() {
 /// What there is on the nodes, and how often plugins were called.
 fn everything(lab: &Installation) -> BTreeSet<String> {
     let mut all = lab.footprint();
-    let calls = lab.shell(NODE, "cat -n /run/calls");
+    let calls = lab.shell(Place::Node(NODE), &format!("cat -n {CALLS}"));
     all.extend(calls.lines().map(|line| {
         format!("{NODE} call {}", line.split_whitespace().skip(1).collect::<Vec<_>>().join(" "))
     }));
@@ -59,28 +54,23 @@ fn everything(lab: &Installation) -> BTreeSet<String> {
 
 /// What a process in the network namespace of a pod hears at the socket of another, or of its own. The process is outside of the pod's
 /// files, so that it can reach every socket: a launcher that got this far.
-fn say(lab: &Installation, from: &LauncherPod, to: &LauncherPod, script: &str) -> String {
-    let place = format!("/var/lib/kubelet/pods/{}/volumes/kubernetes.io~empty-dir/private", to.uid);
-    let command = format!(
-        "cd {place} && ({script}) | nsenter --net=/run/netns/{} socat -t20 - UNIX:cni.sock",
-        from.uid
-    );
-    let output = lab.try_shell(NODE, &command);
+fn say(lab: &Installation, from: &Pod, to: &Pod, script: &str) -> String {
+    let script = format!("cd {} && ({script}) | socat -t20 - UNIX:cni.sock", lab.volume(to, "private"));
+    let output = lab.try_shell(Place::PodNetwork(from), &script);
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-fn it_sees_no_socket_of_another(lab: &Installation, a: &LauncherPod, b: &LauncherPod) {
-    let place = format!("default/{}", a.name);
+fn it_sees_no_socket_of_another(lab: &Installation, a: &Pod, b: &Pod) {
     let sockets = lab.shell(
-        &place,
+        Place::Pod(a),
         "find / -xdev -name '*.sock' -path '*kubevirt*'; find /var/run/kubevirt -name cni.sock",
     );
     assert!(sockets.lines().any(|line| line.ends_with("/cni.sock")), "{sockets}");
-    let found = lab.shell(&place, &format!("find / -path /proc -prune -o -name '*{}*' -print", b.uid));
+    let found = lab.shell(Place::Pod(a), &format!("find / -path /proc -prune -o -name '*{}*' -print", b.uid));
     assert_eq!(found, "", "nothing of another pod is to be seen");
 }
 
-fn it_is_refused_at_the_socket_of_another(lab: &Installation, a: &LauncherPod, b: &LauncherPod) {
+fn it_is_refused_at_the_socket_of_another(lab: &Installation, a: &Pod, b: &Pod) {
     // It is told no before it asks: who asks at once may find the connection closed.
     for request in ["add", "check", "del"] {
         let ask = format!(r#"sleep 1; echo '{{"request":"{request}","vnic":"default"}}'"#);
@@ -92,7 +82,7 @@ fn it_is_refused_at_the_socket_of_another(lab: &Installation, a: &LauncherPod, b
     assert!(heard.contains(r#""response":"failed""#) && !heard.contains("vnics"), "{heard}");
 }
 
-fn it_may_ask_for_nothing_but_its_vnics(lab: &Installation, a: &LauncherPod) {
+fn it_may_ask_for_nothing_but_its_vnics(lab: &Installation, a: &Pod) {
     let with = |field: &str| format!(r#"echo '{{"request":"add","vnic":"default",{field}}}'"#);
     for script in [
         with(r#""netns":"/proc/1/ns/net""#),
@@ -122,7 +112,7 @@ fn it_may_ask_for_nothing_but_its_vnics(lab: &Installation, a: &LauncherPod) {
     }
 }
 
-fn it_cannot_keep_the_proxy_from_its_work(lab: &Installation, a: &LauncherPod) {
+fn it_cannot_keep_the_proxy_from_its_work(lab: &Installation, a: &Pod) {
     // Half a request, and then nothing.
     let heard = say(lab, a, a, r#"printf '{"request":'; sleep 11"#);
     assert!(heard.contains("must be whole within"), "{heard}");
@@ -133,13 +123,10 @@ fn it_cannot_keep_the_proxy_from_its_work(lab: &Installation, a: &LauncherPod) {
         lab,
         a,
         a,
-        &format!(
-            "for n in $(seq 40); do (sleep 3 | nsenter --net=/run/netns/{} socat -t1 - UNIX:cni.sock >>/run/crowd) & done; sleep 2; \
-             echo '{{\"request\":\"list\"}}'; wait",
-            a.uid
-        ),
+        "for n in $(seq 40); do (sleep 3 | socat -t1 - UNIX:cni.sock >>/run/crowd) & done; sleep 2; \
+         echo '{\"request\":\"list\"}'; wait",
     );
-    let crowd = lab.shell(NODE, "cat /run/crowd; rm /run/crowd");
+    let crowd = lab.shell(Place::Node(NODE), "cat /run/crowd; rm /run/crowd");
     assert!(crowd.lines().filter(|line| line.contains("8 connections already")).count() >= 32, "{crowd}");
     assert!(heard.contains(r#""response":"#), "{heard}");
     let heard = say(lab, a, a, r#"echo '{"request":"list"}'"#);

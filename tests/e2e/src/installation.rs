@@ -1,16 +1,17 @@
-//! A lab with Godwit in it, as its manifests install it; and what kubectl says of machines there.
+//! A cluster with Godwit in it, as its manifests install it; and what kubectl says of machines there.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::ops::Deref;
-use std::path::Path;
-use std::process::Command;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use testkit::TestLab;
 
+use crate::engine::{self, Engine, Place, Pod, Processes, Signal};
 use crate::turn::Turn;
 
 pub const NODES: [&str; 3] = ["node-1", "node-2", "node-3"];
@@ -32,52 +33,105 @@ pub fn network_to_move_on(name: &str, nic: &str, addresses: &Value) -> String {
     definition.to_string()
 }
 
+/// A cluster with Godwit in it. It dereferences to its engine.
 pub struct Installation {
-    // In this order they go: the lab, the next test's turn.
-    lab: TestLab,
+    // Dropped in this order: the cluster is gone before another test may make one.
+    engine: Arc<dyn Engine>,
+    kubeconfig: OnceLock<PathBuf>,
     _turn: Turn,
 }
 
-/// The pod of an instance.
-pub struct LauncherPod {
-    pub name: String,
-    pub uid: String,
-    pub node: String,
-}
-
 impl Deref for Installation {
-    type Target = TestLab;
+    type Target = dyn Engine;
 
-    fn deref(&self) -> &TestLab {
-        &self.lab
+    fn deref(&self) -> &Self::Target {
+        &*self.engine
     }
 }
 
 impl Installation {
-    /// In a lab of this `lab.yaml`.
-    pub fn new(config: &str) -> Self {
-        Self::on(Turn::beside_another(), config)
-    }
-
-    /// The same, and no other lab beside it.
-    pub fn alone(config: &str) -> Self {
-        Self::on(Turn::alone(), config)
-    }
-
-    fn on(turn: Turn, config: &str) -> Self {
-        let programs = testkit::program("virt-launcher", "GODWIT_LAUNCHER_BIN");
-        testkit::program("godwit-cni", "GODWIT_CNI_BIN");
-        let lab = TestLab::up(config);
-        let installed = Command::new(project().join("tools/install"))
-            .arg(lab.directory().file_name().unwrap())
-            .env("GODWIT_LABS", lab.directory().parent().unwrap())
-            .env("GODWIT_PROGRAMS", programs.parent().unwrap())
-            .output()
-            .unwrap();
-        let installation = Self { lab, _turn: turn };
+    /// In a cluster of this specification: a `lab.yaml`, whatever the engine.
+    pub fn new(spec: &str) -> Self {
+        let (turn, programs) = (Turn::take(), programs());
+        let installation = Self::on(turn, engine::start(spec));
+        let installed = installation.install(programs);
         let said = String::from_utf8_lossy(&installed.stderr);
-        assert!(installed.status.success(), "tools/install: {said}\n{}", installation.describe());
+        assert!(installed.status.success(), "installing Godwit failed: {said}\n{}", installation.describe());
         installation
+    }
+
+    /// On an engine whose cluster the test makes itself, with Godwit in it.
+    pub fn of(engine: Arc<dyn Engine>) -> Self {
+        Self::on(Turn::take(), engine)
+    }
+
+    fn on(turn: Turn, engine: Arc<dyn Engine>) -> Self {
+        Self { engine, kubeconfig: OnceLock::new(), _turn: turn }
+    }
+
+    /// The administrator's kubeconfig.
+    pub fn kubeconfig(&self) -> &Path {
+        self.kubeconfig.get_or_init(|| self.engine.kubeconfig())
+    }
+
+    /// The engine, for those who look at the cluster from a thread of their own.
+    pub fn engine(&self) -> Arc<dyn Engine> {
+        Arc::clone(&self.engine)
+    }
+
+    /// What a command prints at a place; it must succeed.
+    pub fn shell(&self, place: Place<'_>, script: &str) -> String {
+        let output = self.try_shell(place, script);
+        assert!(
+            output.status.success(),
+            "{script:?} at {place:?}: {}{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    pub fn try_shell(&self, place: Place<'_>, script: &str) -> Output {
+        self.command(place, script).output().unwrap()
+    }
+
+    /// Stock kubectl, as `tools/setup` provides it.
+    pub fn kubectl(&self, arguments: &[&str]) -> Output {
+        self.kubectl_command(arguments).output().unwrap()
+    }
+
+    /// The same, for those who have input for it or end it themselves.
+    pub fn kubectl_command(&self, arguments: &[&str]) -> Command {
+        static KUBECTL: OnceLock<PathBuf> = OnceLock::new();
+        let mut command = Command::new(KUBECTL.get_or_init(testkit::kubectl));
+        command.args(arguments).env("KUBECONFIG", self.kubeconfig()).stdin(Stdio::null());
+        command
+    }
+
+    /// What kubectl prints; it must succeed.
+    pub fn kubectl_ok(&self, arguments: &[&str]) -> String {
+        let output = self.kubectl(arguments);
+        assert!(
+            output.status.success(),
+            "kubectl {}: {}{}",
+            arguments.join(" "),
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// `kubectl apply` of a manifest; it must succeed.
+    pub fn apply(&self, manifest: &str) {
+        let applied = self.with_manifest("apply", manifest);
+        assert!(applied.status.success(), "kubectl apply: {}", String::from_utf8_lossy(&applied.stderr));
+    }
+
+    /// `kubectl apply` or `kubectl create` of a manifest.
+    pub fn with_manifest(&self, verb: &str, manifest: &str) -> Output {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), manifest).unwrap();
+        self.kubectl(&[verb, "-f", file.path().to_str().unwrap()])
     }
 
     /// Waits until every part of Godwit runs.
@@ -94,8 +148,8 @@ impl Installation {
 
     /// The program, as a person uses it who has the cluster's kubeconfig.
     pub fn at_terminal(&self, arguments: &[&str]) -> Command {
-        let mut command = self.command(arguments);
-        command.env("KUBECONFIG", self.kubeconfig());
+        let mut command = Command::new(programs().join("godwit"));
+        command.args(arguments).env("KUBECONFIG", self.kubeconfig()).stdin(Stdio::null());
         command
     }
 
@@ -158,26 +212,40 @@ impl Installation {
     }
 
     /// The launcher pod of an instance, once it runs.
-    pub fn launcher(&self, name: &str) -> Option<LauncherPod> {
-        let mut pods = self.pods("default", &format!("vm.kubevirt.io/name={name}"));
+    pub fn launcher(&self, name: &str) -> Option<Pod> {
+        let mut pods = self.running_pods("default", &format!("vm.kubevirt.io/name={name}"));
         assert!(pods.len() <= 1, "an instance has one launcher pod");
         pods.pop()
     }
 
     /// The pod of the handler of a node.
-    pub fn handler(&self, node: &str) -> LauncherPod {
-        let pods = self.pods("kubevirt", "kubevirt.io=virt-handler");
+    pub fn handler(&self, node: &str) -> Pod {
+        let pods = self.running_pods("kubevirt", "kubevirt.io=virt-handler");
         pods.into_iter().find(|pod| pod.node == node).expect("every node has a handler")
     }
 
-    /// Pods that run.
-    fn pods(&self, namespace: &str, label: &str) -> Vec<LauncherPod> {
-        let arguments =
-            ["-n", namespace, "get", "pods", "-l", label, "--field-selector", "status.phase=Running"];
-        let shown = self.kubectl_ok(&[&arguments[..], &["-o", "json"]].concat());
+    fn running_pods(&self, namespace: &str, label: &str) -> Vec<Pod> {
+        self.pods(&["-n", namespace, "-l", label, "--field-selector", "status.phase=Running"])
+    }
+
+    /// Pods of a node with this label, in any phase.
+    pub fn pods_on(&self, node: &str, namespace: &str, label: &str) -> Vec<Pod> {
+        let field = format!("spec.nodeName={node}");
+        self.pods(&["-n", namespace, "-l", label, "--field-selector", &field])
+    }
+
+    /// The first of them; there must be one.
+    pub fn pod_on(&self, node: &str, namespace: &str, label: &str) -> Pod {
+        let first = self.pods_on(node, namespace, label).into_iter().next();
+        first.unwrap_or_else(|| panic!("there is no pod {label} on {node}\n{}", self.describe()))
+    }
+
+    fn pods(&self, selection: &[&str]) -> Vec<Pod> {
+        let shown = self.kubectl_ok(&[&["get", "pods", "-o", "json"], selection].concat());
         let shown: Value = serde_json::from_str(&shown).unwrap();
         let text = |value: &Value| value.as_str().unwrap().to_owned();
-        let pods = shown["items"].as_array().unwrap().iter().map(|pod| LauncherPod {
+        let pods = shown["items"].as_array().unwrap().iter().map(|pod| Pod {
+            namespace: text(&pod["metadata"]["namespace"]),
             name: text(&pod["metadata"]["name"]),
             uid: text(&pod["metadata"]["uid"]),
             node: text(&pod["spec"]["nodeName"]),
@@ -185,21 +253,10 @@ impl Installation {
         pods.collect()
     }
 
-    pub fn pod_uid(&self, namespace: &str, label: &str, node: &str) -> String {
-        let field = format!("spec.nodeName={node}");
-        let path = "jsonpath={.items[0].metadata.uid}";
-        self.kubectl_ok(&[
-            "-n",
-            namespace,
-            "get",
-            "pods",
-            "-l",
-            label,
-            "--field-selector",
-            &field,
-            "-o",
-            path,
-        ])
+    /// Sends a signal to every process of a pod; there must be one.
+    pub fn signal_pod(&self, pod: &Pod, signal: Signal) {
+        let reached = self.signal(&pod.node, &[(pod, Processes::All)], signal);
+        assert!(reached > 0, "no process of pod {} is left\n{}", pod.name, self.describe());
     }
 
     /// The addresses that launcher pods and their vNICs have on all nodes. Those of other pods come and go.
@@ -218,8 +275,11 @@ impl Installation {
 
     /// Every address that CNI gave on all nodes, and the container that it gave it to.
     fn owners(&self) -> Vec<(String, String)> {
-        let script = "cd /var/lib/cni/networks/pods && for file in *[.:]*; do [ -f $file ] && echo $file $(head -n1 $file); done; true";
-        let of_all = NODES.map(|node| self.shell(node, script));
+        let script = format!(
+            "cd /var/lib/cni/networks/{} && for file in *[.:]*; do [ -f $file ] && echo $file $(head -n1 $file); done; true",
+            self.pod_network()
+        );
+        let of_all = NODES.map(|node| self.shell(Place::Node(node), &script));
         let lines = of_all.iter().flat_map(|text| text.lines()).filter_map(|line| line.split_once(' '));
         lines
             .filter(|(address, _)| address.parse::<IpAddr>().is_ok())
@@ -229,7 +289,9 @@ impl Installation {
 
     /// How many vNICs the handlers of all nodes know to be attached.
     pub fn attachments(&self) -> usize {
-        let count = |node| self.shell(node, "ls /var/lib/godwit/handler/attachments | grep -c json || true");
+        let count = |node| {
+            self.shell(Place::Node(node), "ls /var/lib/godwit/handler/attachments | grep -c json || true")
+        };
         NODES.iter().map(|node| count(node).trim().parse::<usize>().unwrap()).sum()
     }
 
@@ -244,12 +306,24 @@ impl Installation {
             &["-n", "kubevirt", "logs", "-l", "kubevirt.io=virt-controller", "--tail=30"],
             &["logs", "-l", "kubevirt.io=virt-launcher", "--tail=30"],
         ];
-        looks.map(|look| String::from_utf8_lossy(&self.kubectl(look).stdout).into_owned()).join("\n")
+        let shown = looks.map(|look| String::from_utf8_lossy(&self.kubectl(look).stdout).into_owned());
+        format!("{}\n{}", self.engine.describe(), shown.join("\n"))
     }
 }
 
+/// The directory with all programs of this build.
+pub fn programs() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        testkit::program("godwit", "GODWIT_BIN");
+        testkit::program("godwit-cni", "GODWIT_CNI_BIN");
+        let launcher = testkit::program("virt-launcher", "GODWIT_LAUNCHER_BIN");
+        launcher.parent().expect("a program is in a directory").to_owned()
+    })
+}
+
 /// Where the project is.
-fn project() -> &'static Path {
+pub fn project() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap()
 }
 

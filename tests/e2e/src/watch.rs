@@ -1,7 +1,6 @@
 //! Where a guest runs, seen from outside: by the processes of its hypervisors, and by what it says itself.
 
 use std::collections::HashMap;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
@@ -9,6 +8,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use crate::engine::Engine;
 use crate::installation::Installation;
 
 /// From the end of a move until nothing is left of its other side.
@@ -39,7 +39,7 @@ impl Guest {
     }
 }
 
-/// Looks all the while which QEMU of the lab has its guest run, by the time that its virtual processors take.
+/// Looks all the while which QEMU of the cluster has its guest run, by the time that its virtual processors take.
 pub struct Watch {
     seen: Arc<Mutex<Seen>>,
     end: Arc<AtomicBool>,
@@ -62,12 +62,12 @@ const RUNS: u64 = 20;
 
 impl Watch {
     pub fn start(lab: &Installation) -> Self {
-        let directory = lab.directory();
+        let engine = lab.engine();
         let (seen, end) = (Arc::<Mutex<Seen>>::default(), Arc::<AtomicBool>::default());
         let (see, until) = (Arc::clone(&seen), Arc::clone(&end));
         let thread = thread::spawn(move || {
             while !until.load(Ordering::Relaxed) {
-                see.lock().unwrap().look(&directory);
+                see.lock().unwrap().look(&*engine);
                 thread::sleep(Duration::from_millis(100));
             }
         });
@@ -94,8 +94,8 @@ impl Drop for Watch {
 }
 
 impl Seen {
-    fn look(&mut self, lab: &Path) {
-        let now = machines(lab);
+    fn look(&mut self, engine: &dyn Engine) {
+        let now = machines(engine);
         self.running.retain(|process, _| now.contains_key(process));
         for (process, ticks) in now {
             let before = *self.running.entry(process).or_insert(ticks);
@@ -114,16 +114,10 @@ impl Seen {
     }
 }
 
-/// Every QEMU of this lab, with what its virtual processors have taken.
-fn machines(lab: &Path) -> HashMap<u32, u64> {
-    let all = std::fs::read_dir("/proc").unwrap().flatten();
-    let all = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let of_lab = |process: &u32| {
-        let read =
-            |name: &str| std::fs::read_to_string(format!("/proc/{process}/{name}")).unwrap_or_default();
-        read("comm").starts_with("qemu-system") && read("mountinfo").contains(lab.to_str().unwrap())
-    };
-    all.filter(of_lab).map(|process| (process, ticks(process).unwrap_or_default())).collect()
+/// Every QEMU of the cluster, with what its virtual processors have taken.
+fn machines(engine: &dyn Engine) -> HashMap<u32, u64> {
+    let all = engine.machine_processes("qemu-system").into_iter();
+    all.map(|process| (process, ticks(process).unwrap_or_default())).collect()
 }
 
 fn ticks(process: u32) -> Option<u64> {

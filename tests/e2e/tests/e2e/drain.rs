@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use e2e::{Installation, NODES, instance};
 use serde_json::{Value, json};
-
-use crate::installation::{Installation, NODES, instance};
 
 const MACHINES: usize = 6;
 /// How many may leave a node at a time, if nobody says otherwise.
@@ -112,24 +111,22 @@ fn request(machine: &str, priority: Option<&str>) -> String {
     )
 }
 
-impl Installation {
-    /// A node is drained while there is nowhere to go, and then is not: moves that wait are cancelled, and machines stay.
-    fn a_drain_is_called_off(&self, before: &[String]) {
-        let machines = "--pod-selector=kubevirt.io=virt-launcher";
-        let drained = self.kubectl(&["drain", "node-1", machines, "--delete-emptydir-data", "--timeout=2s"]);
-        assert!(!drained.status.success(), "it cannot have been drained");
-        self.until_it_is("all are to leave", ALL, || list(self, "vmim").len() == MACHINES);
-        self.kubectl_ok(&["uncordon", "node-1"]);
-        let cancelled = self.at_terminal(&["evacuate-cancel", "--node", "node-1"]).output().unwrap();
-        let said = String::from_utf8_lossy(&cancelled.stdout);
-        assert!(cancelled.status.success(), "{said}{}", String::from_utf8_lossy(&cancelled.stderr));
-        assert_eq!(said.lines().count(), MACHINES, "{said}");
-        self.until_it_is("no move is left", ALL, || list(self, "vmim").is_empty());
-        assert_eq!(homes(self).as_deref(), Some(before));
-        let refused = self.at_terminal(&["evacuate-cancel", "vm-1"]).output().unwrap();
-        let said = String::from_utf8_lossy(&refused.stderr);
-        assert!(!refused.status.success() && said.contains("is not being evacuated"), "{said}");
-    }
+/// A node is drained while there is nowhere to go, and then is not: moves that wait are cancelled, and machines stay.
+fn a_drain_is_called_off(lab: &Installation, before: &[String]) {
+    let machines = "--pod-selector=kubevirt.io=virt-launcher";
+    let drained = lab.kubectl(&["drain", "node-1", machines, "--delete-emptydir-data", "--timeout=2s"]);
+    assert!(!drained.status.success(), "it cannot have been drained");
+    lab.until_it_is("all are to leave", ALL, || list(lab, "vmim").len() == MACHINES);
+    lab.kubectl_ok(&["uncordon", "node-1"]);
+    let cancelled = lab.at_terminal(&["evacuate-cancel", "--node", "node-1"]).output().unwrap();
+    let said = String::from_utf8_lossy(&cancelled.stdout);
+    assert!(cancelled.status.success(), "{said}{}", String::from_utf8_lossy(&cancelled.stderr));
+    assert_eq!(said.lines().count(), MACHINES, "{said}");
+    lab.until_it_is("no move is left", ALL, || list(lab, "vmim").is_empty());
+    assert_eq!(homes(lab).as_deref(), Some(before));
+    let refused = lab.at_terminal(&["evacuate-cancel", "vm-1"]).output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && said.contains("is not being evacuated"), "{said}");
 }
 
 #[test]
@@ -147,7 +144,7 @@ fn machines_leave_a_node_that_is_drained_a_few_at_a_time_and_the_urgent_ones_fir
     lab.apply(&(1..=MACHINES).map(one).collect::<String>());
     let homes_before = lab.until("all machines run", ALL, || homes(&lab));
     assert!(homes_before.iter().all(|home| home == "node-1"), "{homes_before:?}");
-    lab.a_drain_is_called_off(&homes_before);
+    a_drain_is_called_off(&lab, &homes_before);
     lab.kubectl_ok(&["uncordon", others[0], others[1]]);
 
     // Two are on their way for a person, and there is room for no more. Behind them waits one that is to balance the load.

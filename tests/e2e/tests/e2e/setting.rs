@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use e2e::migrating::request;
+use e2e::traveller::{Listener, traveller};
+use e2e::{Installation, NODES, Place};
 use serde_json::{Value, json};
-
-use crate::installation::{Installation, NODES};
-use crate::moves::{Listener, request, traveller};
 
 const LAB: &str = "
 networks:
@@ -73,7 +73,7 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        // It may have ended with the lab.
+        // It may have ended with the cluster.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -92,8 +92,10 @@ impl Traffic {
 
     fn counters(lab: &Installation, node: &str) -> [u64; 2] {
         ["eth0", "eth1"].map(|nic| {
-            let counted =
-                lab.shell(node, &format!("cd /sys/class/net/{nic}/statistics && cat rx_bytes tx_bytes"));
+            let counted = lab.shell(
+                Place::Node(node),
+                &format!("cd /sys/class/net/{nic}/statistics && cat rx_bytes tx_bytes"),
+            );
             counted.lines().map(|line| line.parse::<u64>().unwrap()).sum()
         })
     }
@@ -105,100 +107,94 @@ impl Traffic {
     }
 }
 
-impl Installation {
-    /// Sets the value as a person does.
-    fn try_to_set(&self, value: &str) -> Output {
-        let setting = json!({
-            "apiVersion": "harvesterhci.io/v1beta1", "kind": "Setting", "metadata": { "name": NAME }, "value": value,
-        });
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), setting.to_string()).unwrap();
-        self.kubectl(&["apply", "-f", file.path().to_str().unwrap()])
-    }
+/// Sets the value as a person does.
+fn try_to_set(lab: &Installation, value: &str) -> Output {
+    let setting = json!({
+        "apiVersion": "harvesterhci.io/v1beta1", "kind": "Setting", "metadata": { "name": NAME }, "value": value,
+    });
+    lab.with_manifest("apply", &setting.to_string())
+}
 
-    fn set(&self, value: &str) {
-        let set = self.try_to_set(value);
-        assert!(set.status.success(), "{}", String::from_utf8_lossy(&set.stderr));
-    }
+fn set(lab: &Installation, value: &str) {
+    let set = try_to_set(lab, value);
+    assert!(set.status.success(), "{}", String::from_utf8_lossy(&set.stderr));
+}
 
-    /// Reason and message of the condition `configured`.
-    fn configured(&self) -> (String, String) {
-        let path = r#"jsonpath={range .status.conditions[?(@.type=="configured")]}{.status}{"|"}{.reason}{"|"}{.message}{end}"#;
-        let shown = self.kubectl_ok(&["get", "settings.harvesterhci.io", NAME, "-o", path]);
-        let mut parts = shown.splitn(3, '|').map(str::to_owned);
-        let (status, reason, message) = (parts.next(), parts.next(), parts.next());
-        let (reason, message) = (reason.unwrap_or_default(), message.unwrap_or_default());
-        assert_eq!(status.as_deref() == Some("True"), reason == "Ready", "{shown}");
-        (reason, message)
-    }
+/// Reason and message of the condition `configured`.
+fn configured(lab: &Installation) -> (String, String) {
+    let path = r#"jsonpath={range .status.conditions[?(@.type=="configured")]}{.status}{"|"}{.reason}{"|"}{.message}{end}"#;
+    let shown = lab.kubectl_ok(&["get", "settings.harvesterhci.io", NAME, "-o", path]);
+    let mut parts = shown.splitn(3, '|').map(str::to_owned);
+    let (status, reason, message) = (parts.next(), parts.next(), parts.next());
+    let (reason, message) = (reason.unwrap_or_default(), message.unwrap_or_default());
+    assert_eq!(status.as_deref() == Some("True"), reason == "Ready", "{shown}");
+    (reason, message)
+}
 
-    /// Waits for a phase with these words.
-    fn until_configured(&self, phase: &str, words: &str) {
-        self.until_it_is(&format!("{phase}: {words}"), ROLLED, || {
-            let (reason, message) = self.configured();
-            reason == phase && message.contains(words)
-        });
-    }
+/// Waits for a phase with these words.
+fn until_configured(lab: &Installation, phase: &str, words: &str) {
+    lab.until_it_is(&format!("{phase}: {words}"), ROLLED, || {
+        let (reason, message) = configured(lab);
+        reason == phase && message.contains(words)
+    });
+}
 
-    /// The definition that the installation uses for migrations.
-    fn definition_in_use(&self) -> String {
-        let path = "jsonpath={.spec.configuration.migrations.network}";
-        self.in_installation(&["get", "kv", "kubevirt", "-o", path])
-    }
+/// The definition that the installation uses for migrations.
+fn definition_in_use(lab: &Installation) -> String {
+    let path = "jsonpath={.spec.configuration.migrations.network}";
+    lab.in_installation(&["get", "kv", "kubevirt", "-o", path])
+}
 
-    fn definitions(&self) -> Vec<String> {
-        let shown = self.in_installation(&[
-            "get",
-            "network-attachment-definitions",
-            "-o",
-            "jsonpath={.items[*].metadata.name}",
-        ]);
-        shown.split_whitespace().map(str::to_owned).collect()
-    }
+fn all_definitions(lab: &Installation) -> Vec<String> {
+    let shown = lab.in_installation(&[
+        "get",
+        "network-attachment-definitions",
+        "-o",
+        "jsonpath={.items[*].metadata.name}",
+    ]);
+    shown.split_whitespace().map(str::to_owned).collect()
+}
 
-    /// Versions of everything that a bad value must not touch.
-    fn versions(&self) -> String {
-        let path = "jsonpath={range .items[*]}{.metadata.name}={.metadata.resourceVersion} {end}";
-        let of = |kinds: &str| self.in_installation(&["get", kinds, "-o", path]);
-        format!("{}{}", of("network-attachment-definitions,kv,ds"), of("settings.harvesterhci.io"))
-    }
+/// Versions of everything that a bad value must not touch.
+fn versions(lab: &Installation) -> String {
+    let path = "jsonpath={range .items[*]}{.metadata.name}={.metadata.resourceVersion} {end}";
+    let of = |kinds: &str| lab.in_installation(&["get", kinds, "-o", path]);
+    format!("{}{}", of("network-attachment-definitions,kv,ds"), of("settings.harvesterhci.io"))
+}
 
-    /// Every handler has an address that begins so, and listens there and nowhere else.
-    fn are_on(&self, range: [u8; 3]) {
-        for node in NODES {
-            let address = self.address_of(node, "migration0");
-            assert!(is_of(address, range), "{node} has {address}");
-        }
-        self.listens_only_on("migration0");
+/// Every handler has an address that begins so, and listens there and nowhere else.
+fn are_on(lab: &Installation, range: [u8; 3]) {
+    for node in NODES {
+        let address = lab.address_of(node, "migration0");
+        assert!(is_of(address, range), "{node} has {address}");
     }
+    lab.listens_only_on("migration0");
+}
 
-    /// Moves the guest, and says what the move's record says of its road.
-    fn move_traveller(&self, name: &str) -> Value {
-        self.apply(&request(name));
-        self.arrived(name)
-    }
+/// Moves the guest, and says what the move's record says of its road.
+fn move_traveller(lab: &Installation, name: &str) -> Value {
+    lab.apply(&request(name));
+    arrived(lab, name)
+}
 
-    fn arrived(&self, name: &str) -> Value {
-        let migration = self.ended(name);
-        assert_eq!(migration["status"]["phase"], "Succeeded", "{migration:#}\n{}", self.describe());
-        let state = migration["status"]["migrationState"].clone();
-        assert_eq!(json!(self.node_of("traveller")), state["targetNode"]);
-        let checked = self.ask(&json!({ "check": {} }));
-        assert_eq!(checked["ok"], json!(true), "{checked}");
-        self.until_it_is("the source's pod is gone", SHOWN, || self.launchers().len() == 1);
-        state
-    }
+fn arrived(lab: &Installation, name: &str) -> Value {
+    let migration = lab.ended(name);
+    assert_eq!(migration["status"]["phase"], "Succeeded", "{migration:#}\n{}", lab.describe());
+    let state = migration["status"]["migrationState"].clone();
+    assert_eq!(json!(lab.node_of("traveller")), state["targetNode"]);
+    let checked = lab.ask(&json!({ "check": {} }));
+    assert_eq!(checked["ok"], json!(true), "{checked}");
+    lab.until_it_is("the source's pod is gone", SHOWN, || lab.launchers().len() == 1);
+    state
+}
 
-    /// A request to move the guest is refused, and says that the network is being rolled out.
-    fn refuses_to_move(&self, name: &str) {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), request(name)).unwrap();
-        let asked = self.kubectl(&["create", "-f", file.path().to_str().unwrap()]);
-        let said = String::from_utf8_lossy(&asked.stderr);
-        assert!(!asked.status.success(), "it was let in: {:?}", self.configured());
-        assert!(said.contains("Cannot migrate VMI now") && said.contains("virt-handler"), "{said}");
-        println!("while it rolls out: {}", said.trim());
-    }
+/// A request to move the guest is refused, and says that the network is being rolled out.
+fn refuses_to_move(lab: &Installation, name: &str) {
+    let asked = lab.with_manifest("create", &request(name));
+    let said = String::from_utf8_lossy(&asked.stderr);
+    assert!(!asked.status.success(), "it was let in: {:?}", configured(lab));
+    assert!(said.contains("Cannot migrate VMI now") && said.contains("virt-handler"), "{said}");
+    println!("while it rolls out: {}", said.trim());
 }
 
 fn is_of(address: IpAddr, range: [u8; 3]) -> bool {
@@ -228,13 +224,13 @@ fn a_migration_network_is_set_used_changed_spoilt_mended_and_cleared() {
 
 fn it_is_set(lab: &Installation) {
     lab.until_it_is_whole();
-    lab.set("");
-    lab.until_configured("Ready", "No migration network is set");
+    set(lab, "");
+    until_configured(lab, "Ready", "No migration network is set");
     let phases = Watch::start(lab, &["settings.harvesterhci.io", NAME]);
-    lab.set(&value(&range(FIRST)).to_string());
-    lab.until_configured("RollingOut", "RollingOut ");
-    lab.refuses_to_move("too-early");
-    lab.until_configured("Ready", &range(FIRST));
+    set(lab, &value(&range(FIRST)).to_string());
+    until_configured(lab, "RollingOut", "RollingOut ");
+    refuses_to_move(lab, "too-early");
+    until_configured(lab, "Ready", &range(FIRST));
     let mut told: Vec<String> = Vec::new();
     for event in phases.so_far() {
         let condition = &event["object"]["status"]["conditions"][0];
@@ -248,14 +244,14 @@ fn it_is_set(lab: &Installation) {
         assert!(told.iter().any(|line| line.contains(phase)), "{phase}: {told:#?}");
     }
     let (status, message) = lab.condition("MigrationNetworkReady");
-    assert!(status == "True" && message.contains(&lab.definition_in_use()), "{message}");
-    assert_eq!(lab.definitions(), [lab.definition_in_use()]);
-    lab.are_on(FIRST);
+    assert!(status == "True" && message.contains(&definition_in_use(lab)), "{message}");
+    assert_eq!(all_definitions(lab), [definition_in_use(lab)]);
+    are_on(lab, FIRST);
 }
 
 fn guest_memory_takes_it_alone(lab: &Installation) {
     let traffic = NODES.map(|node| Traffic::from_now(lab, node));
-    let state = lab.move_traveller("on-the-first");
+    let state = move_traveller(lab, "on-the-first");
     assert_eq!(state["migrationNetworkType"], "Migration", "{state:#}");
     let address: IpAddr = state["targetNodeAddress"].as_str().unwrap().parse().unwrap();
     assert!(is_of(address, FIRST), "{state:#}");
@@ -270,7 +266,7 @@ fn guest_memory_takes_it_alone(lab: &Installation) {
 
 fn what_is_wrong_changes_nothing(lab: &Installation) {
     let pods = lab.kubectl_ok(&["get", "node", "node-1", "-o", "jsonpath={.spec.podCIDR}"]);
-    let before = lab.versions();
+    let before = versions(lab);
     let mut unknown_field = value("192.0.2.0/24");
     unknown_field["excludes"] = json!([]);
     let mut elsewhere = value("192.0.2.0/24");
@@ -281,7 +277,7 @@ fn what_is_wrong_changes_nothing(lab: &Installation) {
         (value(&pods), "value.range", format!("The range overlaps with the pod network in {pods}")),
         (unknown_field, "value", "unknown field `excludes`".to_owned()),
     ] {
-        let refused = lab.try_to_set(&wrong.to_string());
+        let refused = try_to_set(lab, &wrong.to_string());
         let said = String::from_utf8_lossy(&refused.stderr);
         println!("{wrong}: {}", said.trim());
         assert!(!refused.status.success(), "{wrong} was let in");
@@ -290,19 +286,19 @@ fn what_is_wrong_changes_nothing(lab: &Installation) {
     let refused = lab.kubectl(&["delete", "settings.harvesterhci.io", NAME]);
     let said = String::from_utf8_lossy(&refused.stderr);
     assert!(!refused.status.success() && said.contains("set value to an empty text"), "{said}");
-    assert_eq!(lab.versions(), before);
+    assert_eq!(versions(lab), before);
 }
 
 /// The change is refused while the guest moves, and takes effect after; the old network goes when nobody is on it.
 fn it_is_changed_beside_a_move(lab: &Installation) {
     // A minute and more for what the guest has.
     lab.configure(&json!({ "bandwidthPerMigration": "3Mi", "completionTimeoutPerGiB": 800 }));
-    let first = lab.definition_in_use();
+    let first = definition_in_use(lab);
     let handlers = lab.handlers();
     lab.apply(&request("slowly"));
     lab.under_way("slowly");
     for change in [value(&range(SECOND)).to_string(), String::new()] {
-        let refused = lab.try_to_set(&change);
+        let refused = try_to_set(lab, &change);
         let said = String::from_utf8_lossy(&refused.stderr);
         assert!(!refused.status.success(), "{change:?} was let in beside a move");
         assert!(
@@ -312,8 +308,8 @@ fn it_is_changed_beside_a_move(lab: &Installation) {
         println!("beside a move: {}", said.trim());
     }
     lab.under_way("slowly");
-    assert_eq!((lab.definition_in_use(), lab.handlers()), (first.clone(), handlers));
-    let state = lab.arrived("slowly");
+    assert_eq!((definition_in_use(lab), lab.handlers()), (first.clone(), handlers));
+    let state = arrived(lab, "slowly");
     assert_eq!(state["migrationNetworkType"], "Migration", "{state:#}");
     let [began, ended] = ["startTimestamp", "endTimestamp"]
         .map(|name| state[name].as_str().unwrap().parse::<jiff::Timestamp>().unwrap());
@@ -325,38 +321,42 @@ fn it_is_changed_beside_a_move(lab: &Installation) {
     lab.until_it_is("the watches are there", SHOWN, || {
         definitions.so_far().len() == 1 && pods.so_far().len() == NODES.len()
     });
-    lab.set(&value(&range(SECOND)).to_string());
-    lab.until_configured("RollingOut", "RollingOut ");
-    lab.refuses_to_move("too-early-again");
-    assert!(lab.definitions().contains(&first), "handlers are still on it");
-    lab.until_configured("Ready", &range(SECOND));
+    set(lab, &value(&range(SECOND)).to_string());
+    until_configured(lab, "RollingOut", "RollingOut ");
+    refuses_to_move(lab, "too-early-again");
+    assert!(all_definitions(lab).contains(&first), "handlers are still on it");
+    until_configured(lab, "Ready", &range(SECOND));
     lab.until_it_is("the old definition is gone", SHOWN, || {
-        lab.definitions() == [lab.definition_in_use()] && !definitions.deletions(|_| true).is_empty()
+        all_definitions(lab) == [definition_in_use(lab)] && !definitions.deletions(|_| true).is_empty()
     });
     let on_first = |pod: &Value| pod["metadata"]["annotations"].to_string().contains(&first);
     let (left, removed) = (pods.deletions(on_first), definitions.deletions(|_| true));
     assert_eq!((left.len(), removed.len()), (NODES.len(), 1));
     println!("handlers left at revisions {left:?}, the definition at {removed:?}");
     assert!(left.iter().all(|left| left < &removed[0]), "{left:?} {removed:?}");
-    lab.are_on(SECOND);
+    are_on(lab, SECOND);
 }
 
 fn it_is_repaired(lab: &Installation) {
-    let (name, handlers) = (lab.definition_in_use(), lab.handlers());
+    let (name, handlers) = (definition_in_use(lab), lab.handlers());
     lab.in_installation(&["delete", "network-attachment-definition", &name]);
-    lab.until_it_is("the definition is back", SHOWN, || lab.definitions() == [name.clone()]);
+    lab.until_it_is("the definition is back", SHOWN, || all_definitions(lab) == [name.clone()]);
     lab.until_it_is_whole();
-    lab.until_configured("Ready", &range(SECOND));
+    until_configured(lab, "Ready", &range(SECOND));
     assert_eq!(lab.handlers(), handlers, "nobody was disturbed");
 }
 
 fn it_is_cleared(lab: &Installation) {
-    lab.set("");
-    lab.until_configured("RollingOut", "RollingOut ");
-    lab.until_configured("Ready", "No migration network is set: virtual machines move over the pod network.");
-    assert_eq!((lab.definition_in_use(), lab.definitions()), (String::new(), Vec::new()));
+    set(lab, "");
+    until_configured(lab, "RollingOut", "RollingOut ");
+    until_configured(
+        lab,
+        "Ready",
+        "No migration network is set: virtual machines move over the pod network.",
+    );
+    assert_eq!((definition_in_use(lab), all_definitions(lab)), (String::new(), Vec::new()));
     lab.until_it_is_whole();
     lab.listens_only_on("eth0");
-    let state = lab.move_traveller("on-the-pod-network");
+    let state = move_traveller(lab, "on-the-pod-network");
     assert_eq!(state["migrationNetworkType"], "Pod", "{state:#}");
 }

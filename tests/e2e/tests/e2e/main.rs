@@ -1,30 +1,28 @@
-//! Machines in a lab: controller, handler and launcher as they are deployed, guests that boot, and what is left of them.
+//! The whole system in a cluster: controller, handler and launcher as they are deployed, guests that boot, and what is left of them.
 //!
-//! Needs root and `tools/setup vm`; without them it fails, and says so. A lab with machines costs time, so a file is one lab, and a test goes
-//! through one life after the other in it.
+//! `GODWIT_E2E` names the engine that makes the clusters; `lab` is the default, and needs root and `tools/setup vm`. Without them it
+//! fails, and says so. A cluster with VMs costs time, so a test makes one and goes through one life after the other in it.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on stops")]
 
-mod alone;
 mod claims;
+mod console;
+mod crowd;
 mod deaths;
 mod drain;
 mod faults;
-mod footprint;
-mod guest;
-mod installation;
 mod intruders;
 mod lacks;
-mod moves;
-mod road;
+mod life;
+mod migration_network;
+mod migrations;
 mod setting;
-mod turn;
-mod watch;
+mod vnics;
 
 use std::time::Duration;
 
-/// What a person who types `kubectl apply` waits, at most, for an emulated guest to answer.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// What a person who types `kubectl apply` waits, at most, for an emulated guest to answer while other tests run on the same machine.
+const PATIENCE: Duration = Duration::from_secs(90);
 /// Within this nothing may be left of a machine.
 const TIDY: Duration = Duration::from_secs(90);
 
