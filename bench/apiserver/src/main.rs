@@ -277,7 +277,9 @@ fn print_facts(machine: &Machine, versions: &BTreeMap<&'static str, String>) {
         fsync_p50_ms,
         fsync_p99_ms,
     } = machine;
-    println!("{processor}, {cores} cores, {memory_gib} GiB, Linux {kernel}, profile {profile}, load before {load_before}");
+    println!(
+        "{processor}, {cores} cores, {memory_gib} GiB, Linux {kernel}, profile {profile}, load before {load_before}"
+    );
     println!("{filesystem}, fsync p50 {fsync_p50_ms:.2} ms, p99 {fsync_p99_ms:.2} ms");
     let versions: Vec<String> = versions.iter().map(|(name, version)| format!("{name} {version}")).collect();
     println!("{}", versions.join(", "));

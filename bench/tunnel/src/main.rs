@@ -102,7 +102,9 @@ fn run(options: &Options, stage: &Stage) -> Result<bool> {
         }
     }
     let Machine { cores, processor, kernel, profile, load_before } = &machine;
-    println!("{processor}, {cores} cores, Linux {kernel}, profile {profile}, load before {load_before}; {rounds} rounds");
+    println!(
+        "{processor}, {cores} cores, Linux {kernel}, profile {profile}, load before {load_before}; {rounds} rounds"
+    );
     print!("{}", bench.report.table());
     if let Some(file) = &options.json {
         let json = serde_json::to_string_pretty(&bench.report.json(&machine))?;

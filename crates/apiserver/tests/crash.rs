@@ -4,7 +4,7 @@
 //! writer reads back what became of it, and both outcomes are right. Two watchers, a plain watch that resumes from the last version it
 //! saw and the watcher of kube-runtime, must each report exactly the writes that took place, per object and in order.
 //!
-//! Only for the embedded server, unless asked otherwise: `GODWIT_CRASH=WRITES,KILLS,SEED` (10000,50,1 when not given). The real one
+//! Only for the embedded server, unless asked otherwise: `GODWIT_CRASH=WRITES,KILLS,SEED`. The real one
 //! forgets at a restart what its watchers have yet to see and has them list anew; there they may miss what came between.
 #![allow(
     clippy::unwrap_used,
@@ -26,6 +26,8 @@ use serde_json::{Value, json};
 use testkit::{Http, Options, Server};
 use tokio::sync::watch;
 
+/// Writes, kills and seed, unless `GODWIT_CRASH` says otherwise. `make test-all` kills fifty times.
+const FEW: &str = "2400,12,1";
 const WRITERS: usize = 16;
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const LABEL: &str = "crash%3Dtest";
@@ -44,7 +46,7 @@ async fn nothing_acknowledged_is_lost_and_no_event_is_missed() {
             testkit::not_run("only the embedded server is killed again and again; GODWIT_CRASH asks for it");
             return;
         }
-        given = "10000,50,1".into();
+        given = FEW.into();
     }
     let numbers: Vec<u64> =
         given.split(',').map(|number| number.parse().expect("GODWIT_CRASH=WRITES,KILLS,SEED")).collect();

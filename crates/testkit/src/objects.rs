@@ -31,8 +31,12 @@ impl Objects {
 
     /// The object, or the list, at a path of the API; `None`: there is none.
     pub fn get(&self, path: &str) -> Option<Value> {
-        let request = http::Request::get(path).body(Vec::new()).expect("a request");
-        match self.runtime.block_on(self.client.request::<Value>(request)) {
+        let ask = || {
+            let request = http::Request::get(path).body(Vec::new()).expect("a request");
+            self.runtime.block_on(self.client.request::<Value>(request))
+        };
+        // Once more: the server may have closed a connection on which nothing was asked for long.
+        match ask().or_else(|error| if matches!(error, kube::Error::Api(_)) { Err(error) } else { ask() }) {
             Ok(object) => Some(object),
             Err(kube::Error::Api(status)) if status.code == 404 => None,
             Err(error) => panic!("reading {path}: {error}"),

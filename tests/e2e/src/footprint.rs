@@ -6,20 +6,19 @@ use std::time::{Duration, Instant};
 
 use crate::engine::{Place, Pod};
 use crate::installation::Installation;
+use crate::objects::{Kind, text};
 
 impl Installation {
     /// What there is on all nodes but of Godwit's own pods, which may come and go.
     pub fn footprint(&self) -> BTreeSet<String> {
-        let own =
-            self.kubectl_ok(&["-n", "kubevirt", "get", "pods", "-o", "jsonpath={.items[*].metadata.uid}"]);
-        let own: Vec<&str> = own.split_whitespace().collect();
+        let own = self.own_pods();
         let on = |node: &str| -> Vec<String> {
             let all = self.traces(node).into_iter();
-            let others = all.filter(|line| !own.iter().any(|uid| line.contains(uid)));
+            let others = all.filter(|line| !own.iter().any(|uid| line.contains(uid.as_str())));
             others.map(|line| format!("{node} {line}")).collect()
         };
-        let nodes = self.kubectl_ok(&["get", "nodes", "-o", "jsonpath={.items[*].metadata.name}"]);
-        nodes.split(' ').flat_map(on).collect()
+        let nodes = self.objects(Kind::Node, "");
+        nodes.iter().flat_map(|node| on(&text(node, "/metadata/name"))).collect()
     }
 
     /// How many things of every kind there are: a guest that has moved has the same ones elsewhere.

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::engine::{Processes, Signal};
 use crate::installation::Installation;
+use crate::objects::Kind;
 
 /// Nobody listens there, so no request for a certificate is let in.
 pub const NO_REQUESTS: &str = "
@@ -46,12 +47,12 @@ impl Installation {
 
     /// How many certificates the handler of a node was given.
     pub fn certificates_of(&self, node: &str) -> usize {
-        let all: Value = serde_json::from_str(&self.kubectl_ok(&["get", "csr", "-o", "json"])).unwrap();
+        let all = self.objects(Kind::CertificateSigningRequest, "");
         let begins = format!("virt-handler-{node}-");
         let of_node = |request: &&Value| {
             request["metadata"]["name"].as_str().is_some_and(|name| name.starts_with(&begins))
                 && request["status"]["certificate"].is_string()
         };
-        all["items"].as_array().unwrap().iter().filter(of_node).count()
+        all.iter().filter(of_node).count()
     }
 }

@@ -10,13 +10,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use testkit::Objects;
 
 use crate::engine::{self, Engine, Place, Pod, Processes, Signal};
+use crate::objects::{KUBEVIRT, Kind, VMS, text};
 use crate::turn::Turn;
 
 pub const NODES: [&str; 3] = ["node-1", "node-2", "node-3"];
 
-/// How often it is looked whether something has come to pass. Every look starts a program or two.
+/// How often a test looks whether something has come to pass.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// The definition of a network to move on, on this NIC of every node; what is said of its addresses besides their range.
@@ -38,6 +40,7 @@ pub struct Installation {
     // Dropped in this order: the cluster is gone before another test may make one.
     engine: Arc<dyn Engine>,
     kubeconfig: OnceLock<PathBuf>,
+    pub(crate) objects: OnceLock<Objects>,
     _turn: Turn,
 }
 
@@ -66,7 +69,7 @@ impl Installation {
     }
 
     fn on(turn: Turn, engine: Arc<dyn Engine>) -> Self {
-        Self { engine, kubeconfig: OnceLock::new(), _turn: turn }
+        Self { engine, kubeconfig: OnceLock::new(), objects: OnceLock::new(), _turn: turn }
     }
 
     /// The administrator's kubeconfig.
@@ -177,21 +180,15 @@ impl Installation {
 
     /// The status of an instance; null if there is none.
     pub fn status_of(&self, name: &str) -> Value {
-        let shown = self.kubectl(&["get", "vmi", name, "-o", "json"]);
-        serde_json::from_slice::<Value>(&shown.stdout).unwrap_or_default()["status"].take()
+        self.object(Kind::Vmi, VMS, name)["status"].take()
     }
 
     pub fn phase(&self, name: &str) -> String {
         self.status_of(name)["phase"].as_str().unwrap_or_default().to_owned()
     }
 
-    pub fn show(&self, name: &str, path: &str) -> String {
-        let shown = self.kubectl(&["get", "vmi", name, "-o", &format!("jsonpath={{{path}}}")]);
-        String::from_utf8(shown.stdout).unwrap()
-    }
-
     pub fn node_of(&self, name: &str) -> String {
-        self.show(name, ".status.nodeName")
+        text(&self.status_of(name), "/nodeName")
     }
 
     pub fn has_ended(&self, name: &str) -> bool {
@@ -225,13 +222,12 @@ impl Installation {
     }
 
     fn running_pods(&self, namespace: &str, label: &str) -> Vec<Pod> {
-        self.pods(&["-n", namespace, "-l", label, "--field-selector", "status.phase=Running"])
+        self.pods(namespace, label, "status.phase=Running")
     }
 
     /// Pods of a node with this label, in any phase.
     pub fn pods_on(&self, node: &str, namespace: &str, label: &str) -> Vec<Pod> {
-        let field = format!("spec.nodeName={node}");
-        self.pods(&["-n", namespace, "-l", label, "--field-selector", &field])
+        self.pods(namespace, label, &format!("spec.nodeName={node}"))
     }
 
     /// The first of them; there must be one.
@@ -240,17 +236,22 @@ impl Installation {
         first.unwrap_or_else(|| panic!("there is no pod {label} on {node}\n{}", self.describe()))
     }
 
-    fn pods(&self, selection: &[&str]) -> Vec<Pod> {
-        let shown = self.kubectl_ok(&[&["get", "pods", "-o", "json"], selection].concat());
-        let shown: Value = serde_json::from_str(&shown).unwrap();
-        let text = |value: &Value| value.as_str().unwrap().to_owned();
-        let pods = shown["items"].as_array().unwrap().iter().map(|pod| Pod {
-            namespace: text(&pod["metadata"]["namespace"]),
-            name: text(&pod["metadata"]["name"]),
-            uid: text(&pod["metadata"]["uid"]),
-            node: text(&pod["spec"]["nodeName"]),
+    fn pods(&self, namespace: &str, label: &str, fields: &str) -> Vec<Pod> {
+        let pods = self.selected(Kind::Pod, namespace, label, fields);
+        // One that is not scheduled yet has no node.
+        let scheduled = pods.iter().filter(|pod| pod["spec"]["nodeName"].is_string());
+        let pods = scheduled.map(|pod| Pod {
+            namespace: text(pod, "/metadata/namespace"),
+            name: text(pod, "/metadata/name"),
+            uid: text(pod, "/metadata/uid"),
+            node: text(pod, "/spec/nodeName"),
         });
         pods.collect()
+    }
+
+    /// The UIDs of the installation's own pods.
+    pub fn own_pods(&self) -> Vec<String> {
+        self.objects(Kind::Pod, KUBEVIRT).iter().map(|pod| text(pod, "/metadata/uid")).collect()
     }
 
     /// Sends a signal to every process of a pod; there must be one.
@@ -261,9 +262,8 @@ impl Installation {
 
     /// The addresses that launcher pods and their vNICs have on all nodes. Those of other pods come and go.
     pub fn leases(&self) -> BTreeSet<String> {
-        let kept =
-            self.kubectl_ok(&["-n", "kubevirt", "get", "pods", "-o", "jsonpath={.items[*].metadata.uid}"]);
-        let others = self.owners().into_iter().filter(|(_, owner)| !kept.split(' ').any(|uid| owner == uid));
+        let kept = self.own_pods();
+        let others = self.owners().into_iter().filter(|(_, owner)| !kept.contains(owner));
         others.map(|(address, _)| address).collect()
     }
 

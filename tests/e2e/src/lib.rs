@@ -4,6 +4,7 @@
 //! - [`Installation`]: a cluster with Godwit installed, kubectl on it, manifests of VMs, what belongs to pods on its nodes.
 //! - [`Counter`], [`traveller`]: what guests answer, and the guest that migrates in many tests.
 //! - [`migrating`], [`migration_network`], [`handlers`]: migrations of that guest, the network that they take, and those who carry them.
+//! - [`objects`]: what the API server has, read at every look.
 //! - [`Watch`]: that a guest runs at one place.
 
 #![allow(
@@ -20,6 +21,7 @@ pub mod handlers;
 mod installation;
 pub mod migrating;
 pub mod migration_network;
+pub mod objects;
 pub mod traveller;
 mod turn;
 mod watch;
@@ -30,4 +32,5 @@ pub use self::guest::Counter;
 pub use self::installation::{
     Installation, NODES, bound, instance, network_to_move_on, other_node, programs, project, simple_instance,
 };
+pub use self::objects::Kind;
 pub use self::watch::{Guest, Watch};

@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::installation::Installation;
+use crate::objects::{KUBEVIRT, Kind, VMS, text};
 
-const GENERATIONS: &str = "jsonpath={.metadata.generation} {.status.observedGeneration}";
 /// From the request to its end, on a machine that emulates guests.
 const PATIENCE: Duration = Duration::from_mins(2);
 
@@ -24,7 +24,9 @@ spec: {{ vmiName: traveller }}
 
 impl Installation {
     pub fn migration(&self, name: &str) -> Value {
-        serde_json::from_str(&self.kubectl_ok(&["get", "vmim", name, "-o", "json"])).unwrap()
+        let migration = self.object(Kind::Migration, VMS, name);
+        assert!(!migration.is_null(), "there is no migration {name}\n{}", self.describe());
+        migration
     }
 
     /// Waits until guest memory is on its way.
@@ -49,14 +51,10 @@ impl Installation {
 
     /// Launcher pods that have not ended, with their nodes.
     pub fn launchers(&self) -> Vec<(String, String)> {
-        let all = self.kubectl_ok(&["get", "pods", "-l", "kubevirt.io=virt-launcher", "-o", "json"]);
-        let all: Value = serde_json::from_str(&all).unwrap();
-        let of = |pod: &Value, path: &str| {
-            pod.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned()
-        };
-        let ended = |pod: &Value| matches!(of(pod, "/status/phase").as_str(), "Succeeded" | "Failed");
-        let pods = all["items"].as_array().unwrap().iter().filter(|pod| !ended(pod));
-        pods.map(|pod| (of(pod, "/metadata/name"), of(pod, "/spec/nodeName"))).collect()
+        let all = self.selected(Kind::Pod, VMS, "kubevirt.io=virt-launcher", "");
+        let ended = |pod: &Value| matches!(text(pod, "/status/phase").as_str(), "Succeeded" | "Failed");
+        let pods = all.iter().filter(|pod| !ended(pod));
+        pods.map(|pod| (text(pod, "/metadata/name"), text(pod, "/spec/nodeName"))).collect()
     }
 
     /// Changes how machines move in this cluster.
@@ -78,9 +76,9 @@ impl Installation {
     /// Nothing moves while a handler is missing, or a change is on its way to them.
     pub fn until_it_is_whole(&self) {
         let whole = || {
-            let seen = self.in_installation(&["get", "kv", "kubevirt", "-o", GENERATIONS]);
+            let seen = self.object(Kind::KubeVirt, KUBEVIRT, "kubevirt");
             self.condition("Available").1 == "All components are ready."
-                && seen.split_once(' ').is_some_and(|(made, observed)| made == observed)
+                && seen["metadata"]["generation"] == seen["status"]["observedGeneration"]
         };
         self.until_it_is("the installation is whole", PATIENCE, whole);
     }

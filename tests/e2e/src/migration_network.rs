@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::engine::Place;
 use crate::installation::{Installation, NODES};
+use crate::objects::{KUBEVIRT, Kind, text};
 
 /// Guests and their moves have a network each, so that one can be cut without the other.
 pub const SPEC: &str = "
@@ -42,11 +43,11 @@ impl Installation {
 
     /// Status and message of a condition of the installation.
     pub fn condition(&self, type_: &str) -> (String, String) {
-        let part = |field: &str| {
-            let path = format!("jsonpath={{.status.conditions[?(@.type==\"{type_}\")].{field}}}");
-            self.in_installation(&["get", "kv", "kubevirt", "-o", &path])
-        };
-        (part("status"), part("message"))
+        let installation = self.object(Kind::KubeVirt, KUBEVIRT, "kubevirt");
+        let conditions = installation["status"]["conditions"].as_array();
+        let condition = conditions.into_iter().flatten().find(|condition| condition["type"] == type_);
+        let part = |field: &str| condition.map(|condition| text(condition, field)).unwrap_or_default();
+        (part("/status"), part("/message"))
     }
 
     /// Waits until every handler reaches every other on this network, and the roll-out is over.
@@ -91,7 +92,7 @@ impl Installation {
 
     /// The UIDs of all handlers' pods.
     pub fn handlers(&self) -> String {
-        let path = "jsonpath={.items[*].metadata.uid}";
-        self.in_installation(&["get", "pods", "-l", "kubevirt.io=virt-handler", "-o", path])
+        let handlers = self.selected(Kind::Pod, KUBEVIRT, "kubevirt.io=virt-handler", "");
+        handlers.iter().map(|pod| text(pod, "/metadata/uid")).collect::<Vec<_>>().join(" ")
     }
 }

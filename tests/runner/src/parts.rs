@@ -158,6 +158,10 @@ fn long_ones(root: &Path, found: &Found, seed: u64) -> Result<Vec<Part>> {
         );
     }
     parts.push(trial("deaths, all of them".to_owned(), "deaths").with("GODWIT_DEATHS", "1000"));
+    parts.push(trial("crowd of twenty".to_owned(), "crowd").with("GODWIT_VMS", "20"));
+    parts.push(trial("ten migrations".to_owned(), "claims").with("GODWIT_MOVES", "10"));
+    let crash = of_program(found.test("apiserver crash")?, "apiserver, fifty kills", &[], found);
+    parts.push(crash.with("GODWIT_CRASH", format!("10000,50,{seed}")));
     let mut search = Part::new("fuzz search", root, &["tools/fuzz", SEARCH]);
     search = search.with("FUZZ_SEED", seed.to_string());
     search.limit = LONG_LIMIT;

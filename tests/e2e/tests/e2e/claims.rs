@@ -6,8 +6,11 @@ use std::time::Duration;
 
 use e2e::Place::{Node, Outside};
 use e2e::migration_network::ROLE;
-use e2e::{Installation, Signal, network_to_move_on};
+use e2e::objects::{VMS, text};
+use e2e::{Installation, Kind, Signal, network_to_move_on};
 use serde_json::{Value, json};
+
+use crate::asked;
 
 /// A layer-2 network through both nodes, whose addresses are given by our plugin; and one for guests' memory.
 const LAB: &str = "
@@ -27,9 +30,10 @@ spec:
   config: '{"cniVersion":"1.0.0","name":"guests","type":"bridge","bridge":"br-guests",
     "ipam":{"type":"godwit-ipam","range":"192.0.2.0/24","range_start":"192.0.2.50","range_end":"192.0.2.76"}}'
 "#;
-const MOVES: usize = 10;
+/// How often it migrates, unless `GODWIT_MOVES` says otherwise.
+const FEW_MOVES: u64 = 6;
 /// By then everything that a handler makes once is made.
-const WARM: usize = 3;
+const WARM: u64 = 3;
 /// The pod that has the guest, and those that it left last: they are kept for their logs.
 const PODS: usize = 3;
 /// For one step of a machine that is emulated.
@@ -73,9 +77,8 @@ type Holds = (u64, u64);
 struct Seen<'a>(&'a Installation);
 
 impl Seen<'_> {
-    fn json(&self, arguments: &[&str]) -> Value {
-        let shown = self.0.kubectl(&[&["get", "-o", "json"], arguments].concat());
-        serde_json::from_slice(&shown.stdout).unwrap_or_default()
+    fn claim(&self, name: &str) -> Value {
+        self.0.object(Kind::IpamClaim, VMS, &format!("{name}.lan"))
     }
 
     /// The address that instance, claim and guest agree on, once the guest answers there.
@@ -83,7 +86,7 @@ impl Seen<'_> {
         let lab = self.0;
         let address = lab.until("the instance has an address", PATIENCE, || lab.address(name));
         lab.until_it_is("the guest answers", PATIENCE, || lab.echo(Outside, &address, "hello"));
-        let claim = self.json(&["ipamclaim", &format!("{name}.lan")]);
+        let claim = self.claim(name);
         assert_eq!(claim["status"]["ips"], json!([format!("{address}/24")]), "{claim:#}");
         let report = r#"{"report":{}}"#;
         let told = lab.until("the guest reports", PATIENCE, || lab.control(Outside, &address, report));
@@ -95,12 +98,12 @@ impl Seen<'_> {
     /// Waits until the claim is used by the one launcher pod that is left, on this node.
     fn one_launcher_on(&self, node: &str) {
         let launcher = self.0.until("one launcher is left, and has the claim", PATIENCE, || {
-            let pods = self.json(&["pods", "-l", "vm.kubevirt.io/name=traveller"]);
+            let pods = self.0.selected(Kind::Pod, VMS, "vm.kubevirt.io/name=traveller", "");
             let ended =
                 |pod: &&Value| matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
-            let mut living = pods["items"].as_array()?.iter().filter(|pod| !ended(pod));
+            let mut living = pods.iter().filter(|pod| !ended(pod));
             let (only, none) = (living.next()?, living.next());
-            let user = &self.json(&["ipamclaim", "traveller.lan"])["status"]["ownerPod"]["name"];
+            let user = &self.claim("traveller")["status"]["ownerPod"]["name"];
             (none.is_none() && *user == only["metadata"]["name"]).then(|| only["spec"]["nodeName"].clone())
         });
         assert_eq!(launcher, node);
@@ -113,7 +116,7 @@ impl Seen<'_> {
         });
         self.0.apply(&request.to_string());
         let ended = self.0.until("the move is over", PATIENCE, || {
-            let migration = self.json(&["vmim", name]);
+            let migration = self.0.migration(name);
             let over = matches!(migration["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
             over.then_some(migration)
         });
@@ -146,9 +149,7 @@ impl Seen<'_> {
 
     fn goes(&self, name: &str) {
         self.0.kubectl_ok(&["delete", "vm", name, "--timeout=120s"]);
-        self.0.until_it_is("its claim is gone", PATIENCE, || {
-            self.json(&["ipamclaim", &format!("{name}.lan")]).is_null()
-        });
+        self.0.until_it_is("its claim is gone", PATIENCE, || self.claim(name).is_null());
     }
 }
 
@@ -163,7 +164,7 @@ fn an_address_is_the_machines_through_restarts_moves_and_crashes() {
 
     seen.sets("traveller", "Halted");
     lab.until_it_is("the instance is gone", PATIENCE, || lab.status_of("traveller").is_null());
-    let claim = seen.json(&["ipamclaim", "traveller.lan"]);
+    let claim = seen.claim("traveller");
     assert_eq!(claim["status"]["ips"], json!([format!("{address}/24")]), "held while it is stopped");
     seen.sets("traveller", "Always");
     assert_eq!(seen.address("traveller"), address, "after a restart");
@@ -176,17 +177,16 @@ fn an_address_is_the_machines_through_restarts_moves_and_crashes() {
     is_had_by_one_machine_at_a_time(&seen);
 
     seen.goes("traveller");
-    let allocations = seen.json(&["addressallocations"]);
-    let held =
-        allocations["items"].as_array().unwrap().iter().find(|item| item["spec"]["address"] == *address);
+    let allocations = lab.objects(Kind::AddressAllocation, "");
+    let held = allocations.iter().find(|item| item["spec"]["address"] == *address);
     let spec = &held.expect("it rests")["spec"];
     assert!(spec["owner"].is_null() && spec["releasedAt"].is_string(), "{spec:#}");
 }
 
-/// Ten times there and back, under a guest that writes to its memory, with a neighbour that talks to it all the while.
+/// There and back several times, under a guest that writes to its memory, with a neighbour that talks to it all the while.
 fn keeps_it_in_moves(seen: &Seen<'_>, address: &str) {
     let lab = seen.0;
-    let mac = lab.show("traveller", ".status.interfaces[0].mac");
+    let mac = text(&lab.status_of("traveller"), "/interfaces/0/mac");
     let dirty = r#"{"dirty":{"mib_per_s":8,"working_set_mib":24}}"#;
     lab.until("the guest works", PATIENCE, || lab.control(Outside, address, dirty));
     let counter = lab.counter(Outside, address);
@@ -199,7 +199,7 @@ fn keeps_it_in_moves(seen: &Seen<'_>, address: &str) {
     });
     let mut warm: BTreeMap<&str, Holds> = BTreeMap::new();
     let mut there = BTreeMap::new();
-    for number in 1..=MOVES {
+    for number in 1..=asked("GODWIT_MOVES").unwrap_or(FEW_MOVES) {
         let from = lab.node_of("traveller");
         seen.moves(&format!("move-{number}"));
         let to = lab.node_of("traveller");
@@ -223,7 +223,7 @@ fn keeps_it_in_moves(seen: &Seen<'_>, address: &str) {
     let files = |holds: &BTreeMap<_, Holds>| holds.values().map(|(_, files)| files).sum::<u64>();
     lab.until_it_is("what moves opened is closed", PATIENCE, || files(&seen.handlers()) <= files(&warm));
     lab.until_it_is("pods that it left are gone", PATIENCE, || {
-        seen.json(&["pods", "-l", "vm.kubevirt.io/name=traveller"])["items"].as_array().unwrap().len() <= PODS
+        lab.selected(Kind::Pod, VMS, "vm.kubevirt.io/name=traveller", "").len() <= PODS
     });
     lab.until_it_is(&format!("there is no more than {there:?}"), PATIENCE, || {
         lab.footprint_by_kind().iter().all(|(kind, count)| there.get(kind) >= Some(count))

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use e2e::{Installation, NODES, instance};
+use e2e::objects::VMS;
+use e2e::{Installation, Kind, NODES, instance};
 use serde_json::{Value, json};
 
 const MACHINES: usize = 6;
@@ -19,14 +20,9 @@ const TOGETHER: i64 = 3;
 /// Guests are emulated, and share the machine's processors.
 const ALL: Duration = Duration::from_mins(4);
 
-fn list(lab: &Installation, kind: &str) -> Vec<Value> {
-    let mut shown: Value = serde_json::from_str(&lab.kubectl_ok(&["get", kind, "-o", "json"])).unwrap();
-    serde_json::from_value(shown["items"].take()).unwrap()
-}
-
 /// Where machines run; none before all of them do.
 fn homes(lab: &Installation) -> Option<Vec<String>> {
-    let all = list(lab, "vmi");
+    let all = lab.objects(Kind::Vmi, VMS);
     let run = all.iter().filter(|vmi| vmi["status"]["phase"] == "Running");
     let homes: Vec<_> = run.filter_map(|vmi| Some(vmi["status"]["nodeName"].as_str()?.to_owned())).collect();
     (homes.len() == MACHINES).then_some(homes)
@@ -34,7 +30,7 @@ fn homes(lab: &Installation) -> Option<Vec<String>> {
 
 /// All moves, once all of them have succeeded.
 fn moves(lab: &Installation) -> Option<Vec<Value>> {
-    let all = list(lab, "vmim");
+    let all = lab.objects(Kind::Migration, VMS);
     assert!(all.iter().all(|migration| migration["status"]["phase"] != "Failed"), "{all:#?}");
     all.iter().all(|migration| migration["status"]["phase"] == "Succeeded").then_some(all)
 }
@@ -116,13 +112,13 @@ fn a_drain_is_called_off(lab: &Installation, before: &[String]) {
     let machines = "--pod-selector=kubevirt.io=virt-launcher";
     let drained = lab.kubectl(&["drain", "node-1", machines, "--delete-emptydir-data", "--timeout=2s"]);
     assert!(!drained.status.success(), "it cannot have been drained");
-    lab.until_it_is("all are to leave", ALL, || list(lab, "vmim").len() == MACHINES);
+    lab.until_it_is("all are to leave", ALL, || lab.objects(Kind::Migration, VMS).len() == MACHINES);
     lab.kubectl_ok(&["uncordon", "node-1"]);
     let cancelled = lab.at_terminal(&["evacuate-cancel", "--node", "node-1"]).output().unwrap();
     let said = String::from_utf8_lossy(&cancelled.stdout);
     assert!(cancelled.status.success(), "{said}{}", String::from_utf8_lossy(&cancelled.stderr));
     assert_eq!(said.lines().count(), MACHINES, "{said}");
-    lab.until_it_is("no move is left", ALL, || list(lab, "vmim").is_empty());
+    lab.until_it_is("no move is left", ALL, || lab.objects(Kind::Migration, VMS).is_empty());
     assert_eq!(homes(lab).as_deref(), Some(before));
     let refused = lab.at_terminal(&["evacuate-cancel", "vm-1"]).output().unwrap();
     let said = String::from_utf8_lossy(&refused.stderr);
@@ -150,11 +146,19 @@ fn machines_leave_a_node_that_is_drained_a_few_at_a_time_and_the_urgent_ones_fir
     // Two are on their way for a person, and there is room for no more. Behind them waits one that is to balance the load.
     lab.apply(&(request("vm-1", None) + &request("vm-2", None)));
     lab.until_it_is("two have begun", ALL, || {
-        list(&lab, "vmim").iter().filter(|migration| entered(migration, "Scheduling").is_some()).count() == 2
+        lab.objects(Kind::Migration, VMS)
+            .iter()
+            .filter(|migration| entered(migration, "Scheduling").is_some())
+            .count()
+            == 2
     });
     lab.apply(&request("vm-3", Some("system-maintenance")));
     lab.until_it_is("the third waits", ALL, || {
-        list(&lab, "vmim").iter().filter(|migration| migration["status"]["phase"] == "Pending").count() == 1
+        lab.objects(Kind::Migration, VMS)
+            .iter()
+            .filter(|migration| migration["status"]["phase"] == "Pending")
+            .count()
+            == 1
     });
 
     let limit = format!("--timeout={}s", ALL.as_secs());

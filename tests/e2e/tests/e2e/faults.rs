@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 use e2e::handlers::NO_REQUESTS;
 use e2e::migrating::request;
 use e2e::migration_network::{ROLE, SPEC, squatter};
+use e2e::objects::{KUBEVIRT, VMS};
 use e2e::traveller::Listener;
-use e2e::{Guest, Installation, NODES, Signal, Watch, network_to_move_on};
+use e2e::{Guest, Installation, Kind, NODES, Signal, Watch, network_to_move_on};
 use serde_json::{Value, json};
 
 use crate::{asked, seed};
@@ -190,8 +191,8 @@ fn whatever_fails_during_a_move_the_guest_runs_at_one_place_and_can_move_again()
 
 /// Puts new pods in the place of those whose containers have died often: the kubelet would wait ever longer before it starts them.
 fn begin_anew(lab: &Installation) {
-    let pods: Value = serde_json::from_str(&lab.in_installation(&["get", "pods", "-o", "json"])).unwrap();
-    for pod in pods["items"].as_array().unwrap() {
+    let pods = lab.objects(Kind::Pod, KUBEVIRT);
+    for pod in &pods {
         if pod["status"]["containerStatuses"][0]["restartCount"].as_u64() > Some(1) {
             let name = pod["metadata"]["name"].as_str().unwrap();
             lab.in_installation(&["delete", "pod", name, "--timeout=60s"]);
@@ -340,9 +341,9 @@ fn until_moment(lab: &Installation, name: &str, moment: Moment) {
 fn target_of(lab: &Installation, name: &str) -> Option<String> {
     let job = format!("kubevirt.io/migrationJobUID={}", uid_of(lab, name));
     lab.until("the target has a node", SETTLED, || {
-        let path = "jsonpath={.items[*].spec.nodeName}";
-        let node = lab.kubectl_ok(&["get", "pods", "-l", &job, "-o", path]);
-        (is_over(lab, name) || !node.is_empty()).then_some((!node.is_empty()).then_some(node))
+        let pods = lab.selected(Kind::Pod, VMS, &job, "");
+        let node = pods.iter().find_map(|pod| Some(pod["spec"]["nodeName"].as_str()?.to_owned()));
+        (is_over(lab, name) || node.is_some()).then_some(node)
     })
 }
 

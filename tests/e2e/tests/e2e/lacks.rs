@@ -6,9 +6,10 @@ use std::time::Duration;
 use e2e::handlers::NO_REQUESTS;
 use e2e::migrating::request;
 use e2e::migration_network::{ROLE, SPEC, squatter};
+use e2e::objects::KUBEVIRT;
 use e2e::traveller::Listener;
-use e2e::{Guest, Installation, Signal, Watch, network_to_move_on};
-use serde_json::{Value, json};
+use e2e::{Guest, Installation, Kind, Signal, Watch, network_to_move_on};
+use serde_json::json;
 
 /// An address for each of three handlers, and none besides. One that is given back can be given again at once.
 fn network() -> String {
@@ -46,9 +47,8 @@ fn the_pool_is_full(lab: &Installation, well: &mut impl FnMut(&Installation)) {
     lab.in_installation(&["wait", "--for=condition=Ready", "pod/squatter", "--timeout=60s"]);
     assert!(lab.set_roles(ROLE).status.success());
     let (pod, node) = lab.until("a handler gets no address", SHOWN, || {
-        let events = lab.in_installation(&["get", "events", "-o", "json"]);
-        let events: Value = serde_json::from_str(&events).unwrap();
-        let full = events["items"].as_array()?.iter().find(|event| {
+        let events = lab.objects(Kind::Event, KUBEVIRT);
+        let full = events.iter().find(|event| {
             let message = event["message"].as_str().unwrap_or_default();
             event["reason"] == "FailedCreatePodSandBox" && message.contains("has no free address")
         })?;

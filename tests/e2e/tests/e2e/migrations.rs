@@ -4,6 +4,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use e2e::migrating::request;
+use e2e::objects::text;
 use e2e::traveller::{Listener, SPEC};
 use e2e::{Installation, Place, Signal};
 use migration::texts::TARGET_ENDED;
@@ -91,7 +92,7 @@ fn a_move_that_is_cut_off_or_given_up_leaves_the_guest_alone_and_the_next_one_su
     let unharmed = |name: &str| {
         let migration = lab.ended(name);
         assert_eq!(migration["status"]["phase"], "Failed", "{migration:#}");
-        let state: Value = serde_json::from_str(&lab.show("traveller", ".status.migrationState")).unwrap();
+        let state: Value = lab.status_of("traveller")["migrationState"].take();
         println!("{name}: {} {}", state["failureReason"], state["abortStatus"]);
         assert!(state["failureReason"].is_string(), "{state:#}");
         assert_eq!((lab.phase("traveller").as_str(), lab.node_of("traveller")), ("Running", home.clone()));
@@ -110,7 +111,7 @@ fn a_move_that_is_cut_off_or_given_up_leaves_the_guest_alone_and_the_next_one_su
         lab.under_way(&name);
         let node = match victim {
             "source" => home.clone(),
-            _ => lab.show("traveller", ".status.migrationState.targetNode"),
+            _ => text(&lab.status_of("traveller"), "/migrationState/targetNode"),
         };
         let handler = lab.pod_on(&node, "kubevirt", "kubevirt.io=virt-handler");
         lab.signal_pod(&handler, Signal::Kill);
@@ -155,7 +156,7 @@ fn a_move_that_is_cut_off_or_given_up_leaves_the_guest_alone_and_the_next_one_su
     lab.apply(&request("deleted"));
     lab.under_way("deleted");
     lab.kubectl_ok(&["delete", "vmim", "deleted", "--timeout=60s"]);
-    let state: Value = serde_json::from_str(&lab.show("traveller", ".status.migrationState")).unwrap();
+    let state: Value = lab.status_of("traveller")["migrationState"].take();
     assert_eq!((&state["failed"], &state["abortStatus"]), (&json!(true), &json!("Succeeded")), "{state:#}");
     assert_eq!(lab.node_of("traveller"), home);
 
@@ -171,7 +172,7 @@ fn a_move_that_is_cut_off_or_given_up_leaves_the_guest_alone_and_the_next_one_su
 
 /// A stranger at the very address of the source, who knows everything of the move but its token, gets nowhere and is counted.
 fn a_wrong_token_is_refused(lab: &Installation, source: &str) {
-    let state: Value = serde_json::from_str(&lab.show("traveller", ".status.migrationState")).unwrap();
+    let state: Value = lab.status_of("traveller")["migrationState"].take();
     let text = |field: &str| state[field].as_str().unwrap().to_owned();
     let (uid, target, address) = (text("migrationUid"), text("targetNode"), text("targetNodeAddress"));
     let refused = || handler_number(lab, &target, "godwit_tunnel_refusals_total{reason=\"token\"}");

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use e2e::objects::text;
 use e2e::{Installation, Place, Pod, bound};
 use serde_json::Value;
 
@@ -64,8 +65,10 @@ impl Probe<'_> {
 /// The addresses in the status of an instance, once there are two.
 fn addresses(lab: &Installation, name: &str) -> Vec<String> {
     lab.until("the instance has both addresses", PATIENCE, || {
-        let shown = lab.show(name, ".status.interfaces[0].ipAddresses[*]");
-        let addresses: Vec<String> = shown.split_whitespace().map(str::to_owned).collect();
+        let status = lab.status_of(name);
+        let shown = status["interfaces"][0]["ipAddresses"].as_array()?;
+        let addresses: Vec<_> =
+            shown.iter().filter_map(|address| Some(address.as_str()?.to_owned())).collect();
         (addresses.len() == 2).then_some(addresses)
     })
 }
@@ -138,7 +141,12 @@ fn guests_are_reached_by_both_versions_of_ip_bridged_or_behind_their_pod() {
             .then_some(())
     });
     assert_eq!(own_interface(&lab, &pod), own);
-    let movable = |name| lab.show(name, ".status.conditions[?(@.type==\"LiveMigratable\")].status");
+    let movable = |name| {
+        let status = lab.status_of(name);
+        let conditions = status["conditions"].as_array().into_iter().flatten();
+        let condition = conditions.clone().find(|condition| condition["type"] == "LiveMigratable");
+        condition.map(|condition| text(condition, "/status")).unwrap_or_default()
+    };
     assert_eq!((movable("masked").as_str(), movable("bridged").as_str()), ("True", "False"));
 
     lab.kubectl_ok(&["delete", "vmi", "--all", "--timeout=60s"]);
