@@ -228,6 +228,11 @@ fn a_migration_network_is_set_used_changed_spoilt_mended_and_cleared() {
 
 fn it_is_set(lab: &Installation) {
     lab.until_it_is_whole();
+    // The installation has created it, before anybody sets it.
+    let unset = lab.kubectl_ok(&["get", "settings.harvesterhci.io", NAME, "-o", "json"]);
+    let unset: Value = serde_json::from_str(&unset).unwrap();
+    assert_eq!([&unset["value"], &unset["default"]], [&Value::Null; 2], "{unset:#}");
+    lab.until_configured("Ready", "No migration network is set");
     lab.set("");
     lab.until_configured("Ready", "No migration network is set");
     let phases = Watch::start(lab, &["settings.harvesterhci.io", NAME]);
