@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::ops::Deref;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -64,19 +64,28 @@ impl Installation {
         Self::on(Turn::alone(), config)
     }
 
+    /// A place for a lab that the test makes, and installs into, itself.
+    pub fn none() -> Self {
+        let turn = Turn::beside_another();
+        programs();
+        Self { lab: TestLab::none(), _turn: turn }
+    }
+
     fn on(turn: Turn, config: &str) -> Self {
-        let programs = testkit::program("virt-launcher", "GODWIT_LAUNCHER_BIN");
-        testkit::program("godwit-cni", "GODWIT_CNI_BIN");
+        let programs = programs();
         let lab = TestLab::up(config);
         let installed = Command::new(project().join("tools/install"))
             .arg(lab.directory().file_name().unwrap())
             .env("GODWIT_LABS", lab.directory().parent().unwrap())
-            .env("GODWIT_PROGRAMS", programs.parent().unwrap())
+            .env("GODWIT_PROGRAMS", programs)
             .output()
             .unwrap();
         let installation = Self { lab, _turn: turn };
         let said = String::from_utf8_lossy(&installed.stderr);
         assert!(installed.status.success(), "tools/install: {said}\n{}", installation.describe());
+        // Not only to a terminal.
+        let told = String::from_utf8_lossy(&installed.stdout);
+        assert!(told.contains("waiting for virt-controller\n"), "tools/install: {told}");
         installation
     }
 
@@ -248,8 +257,15 @@ impl Installation {
     }
 }
 
+/// The directory with all programs of this build.
+pub fn programs() -> PathBuf {
+    let launcher = testkit::program("virt-launcher", "GODWIT_LAUNCHER_BIN");
+    testkit::program("godwit-cni", "GODWIT_CNI_BIN");
+    launcher.parent().unwrap().to_owned()
+}
+
 /// Where the project is.
-fn project() -> &'static Path {
+pub fn project() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap()
 }
 
@@ -288,6 +304,15 @@ pub fn simple_instance(name: &str, node: &str) -> String {
 /// The same with a binding of its vNIC.
 pub fn bound(name: &str, node: &str, binding: &str) -> String {
     simple_instance(name, node).replace("bridge", binding)
+}
+
+/// examples/vm.yaml with a bridged vNIC: the guest has an address of its own on the pod network, and
+/// cannot migrate. In the file the vNIC is masqueraded.
+pub fn bridged_example() -> String {
+    let example = std::fs::read_to_string(project().join("examples/vm.yaml")).unwrap();
+    let bridged = example.replace("{name: default, masquerade: {}}", "{name: default, bridge: {}}");
+    assert_ne!(bridged, example, "examples/vm.yaml has no masqueraded vNIC");
+    bridged
 }
 
 pub fn other_node(node: &str) -> &'static str {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::{
     PATIENCE,
-    installation::{Installation, other_node},
+    installation::{Installation, bridged_example, other_node},
 };
 
 const LEAVE: &[u8] = b"\x1d";
@@ -97,7 +97,7 @@ fn a_person_sits_at_the_console_of_a_guest() {
     let mut console = lab.console("vm");
     assert_eq!(console.code(), Some(3), "{}", console.shown());
     console.until_shown("there is no VM vm in namespace default");
-    lab.apply_file("examples/vm.yaml");
+    lab.apply(&bridged_example());
     let mut console = lab.console("vm");
     assert_eq!(console.code(), Some(4), "{}", console.shown());
     console.until_shown("VM vm does not run");

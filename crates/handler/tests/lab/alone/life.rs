@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use crate::installation::{Installation, LauncherPod, instance, other_node};
+use crate::installation::{Installation, LauncherPod, bridged_example, instance, other_node};
 use crate::{PATIENCE, TIDY};
 
 /// The second network is a bridge on every node.
@@ -88,7 +88,7 @@ fn holder(lab: &Installation, node: &str, network: &str, address: &str) -> Vec<S
 }
 
 fn the_example_answers_from_another_nodes_pod(lab: &Installation) {
-    lab.apply_file("examples/vm.yaml");
+    lab.apply(&bridged_example());
     let started = Instant::now();
     let address = lab.until("the instance has an address", PATIENCE, || lab.address("vm"));
     let pod = lab.launcher("vm").unwrap();
