@@ -16,6 +16,7 @@ mod installation;
 mod intruders;
 mod lacks;
 mod moves;
+mod readme;
 mod road;
 mod setting;
 mod turn;
