@@ -36,11 +36,15 @@ const DIALOGUES: [(&str, &str, &str, &str); 3] = [
 ];
 
 /// What lines must show, beside what is asserted of their effect.
-const SHOWN: [(&str, &[&str]); 8] = [
+const SHOWN: [(&str, &[&str]); 9] = [
     ("godwit lab up", &["is ready: 3 nodes"]),
     ("tools/install", &["waiting for virt-controller", "installed"]),
     ("kubectl get vmi", &["Running"]),
     ("godwit migrate vm --wait", &["TIME", "DOWNTIME", "MOVED", "NETWORK", "Pod"]),
+    (
+        "kubectl drain \"$node\" --pod-selector=kubevirt.io=virt-launcher --delete-emptydir-data",
+        &["Eviction triggered evacuation of VMI"],
+    ),
     ("kubectl get nodes -o wide", &["node-1", "node-2", "node-3"]),
     ("kubectl logs pod", &["hello"]),
     ("godwit lab status", &["cluster lab", "node-3", "default", "agent"]),
