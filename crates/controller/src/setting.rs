@@ -1,14 +1,15 @@
 //! The reconciler of the setting `vm-migration-network`: looks, decides, acts, writes the condition.
 //!
 //! It writes the setting's definitions and one field of `KubeVirt`, each by server-side apply with a field manager of its own, so
-//! that nobody else's words are touched; handlers are the operator's. It is called when the setting, a definition, the
-//! `KubeVirt` object, a pod of the installation or what the network must fit changes, and from time to time; what was changed by
-//! hand is put right.
+//! that nobody else's words are touched; handlers are the operator's. `presence` creates the setting itself when it is missing.
+//! It is called when the setting, a definition, the `KubeVirt` object, a pod of the installation or what the network must fit changes,
+//! and from time to time; what was changed by hand is put right.
 
 pub mod decide;
 pub mod definition;
 mod look;
 pub mod phase;
+mod presence;
 mod surroundings;
 
 use std::sync::Arc;
@@ -85,7 +86,7 @@ pub(crate) async fn run(context: Arc<Context>) {
         .reconcile_all_on(changes)
         .run(reconcile, retry, Arc::new(Work { context, failures: AtomicU32::new(0) }))
         .for_each(async |_| {});
-    tokio::join!(following, reconciling);
+    tokio::join!(following, reconciling, presence::ensure(&client));
 }
 
 fn setting() -> ObjectRef<Setting> {

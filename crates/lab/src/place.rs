@@ -14,6 +14,7 @@ use crate::{Error, Lab, agent, processes, root};
 
 /// What the machine of the control planes is called.
 const FABRIC: &str = "fabric";
+const SHELL: &str = "/bin/sh";
 
 /// Somewhere inside a lab.
 #[derive(Debug)]
@@ -76,7 +77,8 @@ fn container_id(pod: &Pod, container: Option<&str>) -> Option<String> {
 pub fn enter(place: &Place, command: &[String], terminal: bool) -> Result<Infallible, Error> {
     let nsenter =
         find_program("nsenter").ok_or(Error::Missing { program: "nsenter", package: "util-linux" })?;
-    let shell = ["/bin/sh".to_owned()];
+    let at_terminal = terminal && place.container.is_none();
+    let shell = if at_terminal { own_terminal()? } else { vec![SHELL.to_owned()] };
     let command = if command.is_empty() { &shell } else { command };
     let mut enter = Command::new(nsenter);
     enter.arg(format!("--target={}", place.machine));
@@ -88,8 +90,20 @@ pub fn enter(place: &Place, command: &[String], terminal: bool) -> Result<Infall
         }
         enter.arg(container);
     }
+    if at_terminal {
+        // `script` starts what this names.
+        enter.env("SHELL", SHELL);
+    }
     let source = enter.args(command).exec();
     Err(Error::Start { process: command.join(" "), source })
+}
+
+/// A shell of a machine on a terminal of its own. The caller's terminal belongs to a process group
+/// outside of the machine's PID namespace: a shell there cannot give the terminal back when it exits,
+/// and fails with "Cannot set tty process group". A container's runtime allocates a terminal itself.
+fn own_terminal() -> Result<Vec<String>, Error> {
+    find_program("script").ok_or(Error::Missing { program: "script", package: "bsdutils" })?;
+    Ok(["script", "--quiet", "--return", "--command", SHELL, "/dev/null"].map(str::to_owned).to_vec())
 }
 
 /// The image that pods know by `name`: a root file system, wherever on the machine it lies.

@@ -60,6 +60,9 @@ impl Installation {
         let installed = installation.install(programs);
         let said = String::from_utf8_lossy(&installed.stderr);
         assert!(installed.status.success(), "installing Godwit failed: {said}\n{}", installation.describe());
+        // Not only to a terminal.
+        let told = String::from_utf8_lossy(&installed.stdout);
+        assert!(told.contains("waiting for virt-controller\n"), "what it waits for is not shown: {told}");
         installation
     }
 
@@ -362,6 +365,15 @@ pub fn simple_instance(name: &str, node: &str) -> String {
 /// The same with a binding of its vNIC.
 pub fn bound(name: &str, node: &str, binding: &str) -> String {
     simple_instance(name, node).replace("bridge", binding)
+}
+
+/// examples/vm.yaml with a bridged vNIC: the guest has an address of its own on the pod network, and
+/// cannot migrate. In the file the vNIC is masqueraded.
+pub fn bridged_example() -> String {
+    let example = std::fs::read_to_string(project().join("examples/vm.yaml")).unwrap();
+    let bridged = example.replace("{name: default, masquerade: {}}", "{name: default, bridge: {}}");
+    assert_ne!(bridged, example, "examples/vm.yaml has no masqueraded vNIC");
+    bridged
 }
 
 pub fn other_node(node: &str) -> &'static str {

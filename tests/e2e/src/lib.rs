@@ -30,7 +30,8 @@ pub use self::engine::lab::Lab;
 pub use self::engine::{Engine, Place, Pod, Process, Processes, Signal};
 pub use self::guest::Counter;
 pub use self::installation::{
-    Installation, NODES, bound, instance, network_to_move_on, other_node, programs, project, simple_instance,
+    Installation, NODES, bound, bridged_example, instance, network_to_move_on, other_node, programs, project,
+    simple_instance,
 };
 pub use self::objects::Kind;
 pub use self::watch::{Guest, Watch};

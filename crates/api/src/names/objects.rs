@@ -37,7 +37,7 @@ pub const SYNCHRONIZATION_CONTROLLER_SERVER_CERTS: &str = "kubevirt-synchronizat
 /// whereabouts. Written by the plugin; read by the controller.
 pub const SHARED_NETWORK: &str = "shared";
 
-/// Setting: the migration network. Made by users; read by the controller.
+/// Setting: the migration network. Created without a value by the controller, or by Harvester; set by users; read by the controller.
 pub const MIGRATION_NETWORK_SETTING: &str = "vm-migration-network";
 /// Setting: the storage network, whose addresses the migration network must leave alone. Harvester's; read by the controller.
 pub const STORAGE_NETWORK_SETTING: &str = "storage-network";

@@ -4,9 +4,11 @@ mod kills;
 mod world;
 
 use api::condition;
+use api::harvester::Setting;
 use api::names::{annotations, conditions};
-use kube::ResourceExt as _;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use testkit::eventually;
 
@@ -19,6 +21,78 @@ fn refusal<T: std::fmt::Debug>(result: kube::Result<T>) -> (u16, String) {
         Err(kube::Error::Api(status)) => (status.code, status.message.clone()),
         other => panic!("expected a refusal, got {other:?}"),
     }
+}
+
+async fn created(settings: &Api<Setting>) -> Setting {
+    eventually("the setting to be created", async || settings.get_opt("vm-migration-network").await.unwrap())
+        .await
+}
+
+#[tokio::test]
+async fn the_setting_is_created_empty_and_created_again_when_it_is_deleted() {
+    let cluster = Cluster::new().await;
+    let settings: Api<Setting> = Api::all(cluster.client.clone());
+    assert!(settings.get_opt("vm-migration-network").await.unwrap().is_none());
+    cluster.start_with_webhooks().await;
+    let first = created(&settings).await;
+    assert_eq!((first.spec.value.as_str(), first.spec.default.as_str()), ("", ""));
+    let world = World::new(&cluster).await;
+    world.told("Ready", "No migration network is set").await;
+    let (code, _) = refusal(settings.delete("vm-migration-network", &DeleteParams::default()).await);
+    assert_eq!(code, 405, "a person may not delete it");
+
+    // Deleted while no webhook was registered; the controller that starts then finds it missing.
+    cluster.kill();
+    world.without_webhooks().await;
+    settings.delete("vm-migration-network", &DeleteParams::default()).await.unwrap();
+    cluster.start();
+    let second = created(&settings).await;
+    assert_ne!(first.uid(), second.uid());
+
+    // Deleted under a controller that runs.
+    settings.delete("vm-migration-network", &DeleteParams::default()).await.unwrap();
+    let third = eventually("the next setting", async || {
+        let setting = settings.get_opt("vm-migration-network").await.unwrap()?;
+        (setting.uid() != second.uid()).then_some(setting)
+    })
+    .await;
+    assert_eq!((third.spec.value.as_str(), third.spec.default.as_str()), ("", ""));
+    world.told("Ready", "No migration network is set").await;
+}
+
+#[tokio::test]
+async fn a_setting_that_exists_is_left_as_harvester_made_it() {
+    let cluster = Cluster::new().await;
+    let settings: Api<Setting> = Api::all(cluster.client.clone());
+    let by_harvester = object(json!({
+        "metadata": { "name": "vm-migration-network", "labels": { "made-by": "harvester" } }, "source": "env",
+    }));
+    let before = settings.create(&PostParams::default(), &by_harvester).await.unwrap();
+    cluster.start();
+    let world = World::new(&cluster).await;
+    world.told("Ready", "No migration network is set").await;
+    let after = world.setting().await;
+    assert_eq!((after.uid(), after.labels()), (before.uid(), before.labels()));
+    assert_eq!(after.spec, before.spec);
+}
+
+#[tokio::test]
+async fn the_setting_is_created_once_its_kind_is_served() {
+    const KIND: &str = "settings.harvesterhci.io";
+    let cluster = Cluster::new().await;
+    let kinds: Api<CustomResourceDefinition> = Api::all(cluster.client.clone());
+    let mut kind = kinds.get(KIND).await.unwrap();
+    kinds.delete(KIND, &DeleteParams::default()).await.unwrap();
+    eventually("the kind to be gone", async || kinds.get_opt(KIND).await.unwrap().is_none().then_some(()))
+        .await;
+    // Everything else works without it.
+    cluster.start();
+    let instance = cluster.create_instance("wren").await;
+    cluster.pod_of(&instance).await;
+    kind.metadata = object(json!({ "name": KIND }));
+    kind.status = None;
+    kinds.create(&PostParams::default(), &kind).await.unwrap();
+    created(&Api::all(cluster.client.clone())).await;
 }
 
 #[tokio::test]

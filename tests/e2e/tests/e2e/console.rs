@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use e2e::{Installation, Place, other_node};
+use e2e::{Installation, Place, bridged_example, other_node};
 
 use crate::PATIENCE;
 
@@ -92,7 +92,7 @@ fn a_person_sits_at_the_console_of_a_guest() {
     let mut console = open_console(&lab, "vm");
     assert_eq!(console.code(), Some(3), "{}", console.shown());
     console.until_shown("there is no VM vm in namespace default");
-    lab.apply_file("examples/vm.yaml");
+    lab.apply(&bridged_example());
     let mut console = open_console(&lab, "vm");
     assert_eq!(console.code(), Some(4), "{}", console.shown());
     console.until_shown("VM vm does not run");

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use e2e::{Installation, Place, Pod, Signal, instance, other_node};
+use e2e::{Installation, Place, Pod, Signal, bridged_example, instance, other_node};
 use serde_json::{Value, json};
 
 use crate::{PATIENCE, TIDY};
@@ -91,7 +91,7 @@ fn holder(lab: &Installation, node: &str, network: &str, address: &str) -> Vec<S
 }
 
 fn the_example_answers_from_another_nodes_pod(lab: &Installation) {
-    lab.apply_file("examples/vm.yaml");
+    lab.apply(&bridged_example());
     let started = Instant::now();
     let address = lab.until("the instance has an address", PATIENCE, || lab.address("vm"));
     let pod = lab.launcher("vm").unwrap();

@@ -16,6 +16,7 @@ mod lacks;
 mod life;
 mod migration_network;
 mod migrations;
+mod readme;
 mod setting;
 mod vnics;
 

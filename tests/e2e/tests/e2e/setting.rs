@@ -220,6 +220,13 @@ fn a_migration_network_is_set_used_changed_spoilt_mended_and_cleared() {
 
 fn it_is_set(lab: &Installation) {
     lab.until_it_is_whole();
+    // The installation has created it, before anybody sets it.
+    let unset = lab.object(Kind::Setting, "", NAME);
+    assert!(
+        unset["metadata"]["name"] == NAME && unset["value"].is_null() && unset["default"].is_null(),
+        "{unset:#}"
+    );
+    until_configured(lab, "Ready", "No migration network is set");
     set(lab, "");
     until_configured(lab, "Ready", "No migration network is set");
     let phases = Watch::start(lab, &["settings.harvesterhci.io", NAME]);

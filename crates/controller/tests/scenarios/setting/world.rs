@@ -35,6 +35,7 @@ pub struct World {
 /// Everything that can happen to the setting, for who records what the controller asks for.
 pub async fn whole_life(cluster: &Cluster) {
     let world = World::new(cluster).await;
+    eventually("the setting to be created", async || world.settings.get_opt(SETTING).await.unwrap()).await;
     world.establish(FIRST).await;
     world.establish(SECOND).await;
     world.establish("").await;
