@@ -1,7 +1,7 @@
-//! What a test needs of the place where its cluster runs, whatever that place is.
+//! Engines: what makes the clusters of the tests, runs commands in them, and injects faults.
 //!
-//! An engine makes a cluster of nodes and networks, runs commands in it and breaks it. The lab is the first engine; one with real nodes can
-//! stand beside it. What is true of one engine alone, such as a path on a node, stays in that engine's file.
+//! The lab is the first engine; an engine with real nodes can follow. A fact that holds for one
+//! engine only, such as a path on a node, belongs in that engine's file.
 //!
 //! Invariant: when an engine is dropped, its cluster and everything in it are gone.
 
@@ -24,62 +24,70 @@ const ENGINES: [(&str, Make); 1] = [("lab", |spec| Arc::new(Lab::up(spec)))];
 
 /// A cluster, and the means to act on it from outside of Kubernetes.
 ///
-/// Its nodes are namespaces of this machine, with a root file system each. `kubectl` and Godwit's own programs need the kubeconfig alone
-/// and are no matter of the engine.
+/// Every node is a set of namespaces of this machine, with a root file system of its own. `kubectl`
+/// and Godwit's own programs need only the kubeconfig, and do not go through the engine. A method
+/// that cannot do what it is asked to do panics, so that the test fails there.
 pub trait Engine: Send + Sync {
     /// The administrator's kubeconfig.
     fn kubeconfig(&self) -> PathBuf;
 
-    /// A directory that goes with the cluster. [`Place::Outside`] has it at the same path.
+    /// A directory that is removed with the cluster. [`Place::Outside`] has it at the same path.
     fn directory(&self) -> PathBuf;
 
-    /// Provides the images of this build on every node, applies Godwit's manifests, and waits until all of it works. `programs` is the
-    /// directory with the programs of this build.
+    /// Provides the images of this build on every node, applies Godwit's manifests, and waits until
+    /// all of it works. `programs` is the directory with the programs of this build.
     fn install(&self, programs: &Path) -> Output;
 
-    /// A shell command at a place, not yet started. Its standard input is empty unless the caller changes that.
+    /// A shell command at a place, not yet started. Its standard input is empty unless the caller
+    /// changes that.
     fn command(&self, place: Place<'_>, script: &str) -> Command;
 
     /// An image with a shell, coreutils, iproute2 and socat, for pods of tests.
     fn tools_image(&self) -> &str;
 
-    /// The name of the pod network's CNI configuration. Its addresses are given by `host-local`, which files them under this name.
+    /// The name of the pod network's CNI configuration. Its addresses are given by `host-local`,
+    /// which files them under this name.
     fn pod_network(&self) -> &str;
 
     /// The processes of a pod's containers; none when the pod has ended.
     fn processes(&self, pod: &Pod) -> Vec<Process>;
 
-    /// Sends a signal to processes in pods of one node, to all of them at once and in this order. Returns how many got it.
+    /// Sends a signal to processes in pods of one node, to all of them at once and in this order.
+    /// Returns the number of processes that it was sent to.
     fn signal(&self, node: &str, targets: &[(&Pod, Processes<'_>)], signal: Signal) -> usize;
 
     /// Sends a signal to the kubelet of a node.
     fn signal_kubelet(&self, node: &str, signal: Signal);
 
-    /// The processes of the whole cluster whose command begins so, as this machine numbers them. Called several times a second.
+    /// The processes of the whole cluster whose command begins so, as this machine numbers them.
+    /// Tests call it several times a second.
     fn machine_processes(&self, command: &str) -> Vec<u32>;
 
-    /// Files in the root file systems of a pod's containers, also of those that have ended, by a shell pattern below the root:
-    /// `run/*.pid`.
+    /// Files in the root file systems of a pod's containers that match a shell pattern, such as
+    /// `run/*.pid`. Containers that have ended count as well.
     fn files(&self, pod: &Pod, pattern: &str) -> Vec<String>;
 
     /// The directory on the pod's node that holds an `emptyDir` volume of a pod.
     fn volume(&self, pod: &Pod, volume: &str) -> String;
 
-    /// Everything on a node that belongs to pods, a line each. A line begins with what it is (`file`, `entry` in a file, `netns`, `mount`,
-    /// `link`, `process`) and contains the pod's UID, but for processes of VMs, which are shown by number and command.
+    /// Everything on a node that belongs to pods, one line each. The first word is the kind: `file`,
+    /// `entry` (in a file), `netns`, `mount`, `link` or `process`. Every line contains the pod's
+    /// UID, except those of processes, which have a number and a command, and of links.
     fn traces(&self, node: &str) -> Vec<String>;
 
     /// Disconnects a node from a network of the specification, or connects it again.
     fn set_connected(&self, node: &str, network: &str, connected: bool);
 
-    /// From now on every call of a CNI plugin on a node adds a line to a file of the node: command, container, interface and namespace.
+    /// Has every later call of a CNI plugin on a node add a line to a file on that node: command,
+    /// container ID, interface and network namespace.
     fn record_plugin_calls(&self, node: &str, plugin: &str, file: &str);
 
-    /// The state of the cluster, as far as Kubernetes does not show it, for somebody who reads why a test failed.
+    /// State of the cluster that Kubernetes does not show, for the message of a test that fails.
     fn describe(&self) -> String;
 }
 
-/// Where a command runs. Nodes and outside have coreutils, iproute2, curl and socat; outside also has dnsmasq.
+/// Where a command runs. Nodes and the host outside have coreutils, iproute2, curl and socat; the
+/// host outside also has dnsmasq.
 #[derive(Clone, Copy, Debug)]
 pub enum Place<'a> {
     /// On a node, as root.
@@ -88,7 +96,8 @@ pub enum Place<'a> {
     Pod(&'a Pod),
     /// In the network namespace of a pod, with the programs and files of the pod's node.
     PodNetwork(&'a Pod),
-    /// On a host that is no node. For every network of the specification it has an interface of the network's name.
+    /// On a host that is not a node. It has an interface on every network of the specification, with
+    /// the network's name.
     Outside,
 }
 
@@ -106,7 +115,7 @@ pub struct Pod {
 pub struct Process {
     /// Its number on the node.
     pub number: u32,
-    /// The kernel's name of it, at most 15 bytes.
+    /// Its `comm`: the name of the program, at most 15 bytes of it.
     pub command: String,
 }
 
@@ -142,8 +151,9 @@ impl Signal {
     }
 }
 
-/// Makes a cluster on the engine that the environment names. The specification is a `lab.yaml`, which describes nodes and networks; an
-/// empty one means three nodes with a second network besides the management network.
+/// Makes a cluster on the engine that the environment names. The specification is a `lab.yaml`,
+/// which describes nodes and networks; an empty one means three nodes with a second network besides
+/// the management network.
 pub(crate) fn start(spec: &str) -> Arc<dyn Engine> {
     let wanted = std::env::var(VARIABLE).unwrap_or_default();
     named(&wanted).unwrap_or_else(|error| panic!("{error}"))(spec)

@@ -30,7 +30,8 @@ impl Installation {
         assert!(ended > 0, "there is no handler on {node}\n{}", self.describe());
     }
 
-    /// Sends a signal to the processes whose command begins so in pods of a node, and says to how many.
+    /// Sends a signal to the processes whose command begins so in pods of a node, and says to how
+    /// many.
     pub fn end(&self, node: &str, namespace: &str, label: &str, process: &str, signal: Signal) -> usize {
         let pods = self.pods_on(node, namespace, label);
         let targets: Vec<_> = pods.iter().map(|pod| (pod, Processes::Named(process))).collect();

@@ -1,4 +1,5 @@
-//! A cluster with Godwit in it, as its manifests install it; and what kubectl says of machines there.
+//! A cluster with Godwit in it, as its manifests install it; and what kubectl says of machines
+//! there.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -21,7 +22,8 @@ pub const NODES: [&str; 3] = ["node-1", "node-2", "node-3"];
 /// How often a test looks whether something has come to pass.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// The definition of a network to move on, on this NIC of every node; what is said of its addresses besides their range.
+/// The definition of a network to move on, on this NIC of every node; what is said of its addresses
+/// besides their range.
 pub fn network_to_move_on(name: &str, nic: &str, addresses: &Value) -> String {
     let mut ipam = json!({ "type": "godwit-ipam", "range": "198.51.100.0/24" });
     ipam.as_object_mut().unwrap().extend(addresses.as_object().unwrap().clone());
@@ -66,7 +68,7 @@ impl Installation {
         installation
     }
 
-    /// On an engine whose cluster the test makes itself, with Godwit in it.
+    /// On an engine whose cluster the test makes, and installs Godwit into, itself.
     pub fn of(engine: Arc<dyn Engine>) -> Self {
         Self::on(Turn::take(), engine)
     }
@@ -263,7 +265,8 @@ impl Installation {
         assert!(reached > 0, "no process of pod {} is left\n{}", pod.name, self.describe());
     }
 
-    /// The addresses that launcher pods and their vNICs have on all nodes. Those of other pods come and go.
+    /// The addresses that launcher pods and their vNICs have on all nodes. Those of other pods come
+    /// and go.
     pub fn leases(&self) -> BTreeSet<String> {
         let kept = self.own_pods();
         let others = self.owners().into_iter().filter(|(_, owner)| !kept.contains(owner));
@@ -330,7 +333,8 @@ pub fn project() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap()
 }
 
-/// A bare instance, without a machine that would start it again. What it is plugged into, and where it runs, is the caller's.
+/// A bare instance, without a machine that would start it again. What it is plugged into, and where
+/// it runs, is the caller's.
 pub fn instance(name: &str, interfaces: &str, networks: &str, place: &str) -> String {
     format!(
         "

@@ -1,9 +1,13 @@
-//! What the tests of the whole system share: a cluster with Godwit in it, and what can be seen of it.
+//! What the tests of the whole system share: a cluster with Godwit in it, and what can be seen of
+//! it.
 //!
-//! - [`Engine`]: how a cluster is made and reached. `GODWIT_E2E` names the engine; no test knows which one it has.
-//! - [`Installation`]: a cluster with Godwit installed, kubectl on it, manifests of VMs, what belongs to pods on its nodes.
+//! - [`Engine`]: how a cluster is made and reached. `GODWIT_E2E` names the engine; no test knows
+//!   which one it has.
+//! - [`Installation`]: a cluster with Godwit installed, kubectl on it, manifests of VMs, what
+//!   belongs to pods on its nodes.
 //! - [`Counter`], [`traveller`]: what guests answer, and the guest that migrates in many tests.
-//! - [`migrating`], [`migration_network`], [`handlers`]: migrations of that guest, the network that they take, and those who carry them.
+//! - [`migrating`], [`migration_network`], [`handlers`]: migrations of that guest, the network that
+//!   they take, and those who carry them.
 //! - [`objects`]: what the API server has, read at every look.
 //! - [`Watch`]: that a guest runs at one place.
 

@@ -1,4 +1,5 @@
-//! Migrations of the traveller: their requests, how far they are, how they end, and the settings that they follow.
+//! Migrations of the traveller: their requests, how far they are, how they end, and the settings
+//! that they follow.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! The migration network of a cluster: which one the installation names, whether handlers reach each other on it, and where they listen.
+//! The migration network of a cluster: which one the installation names, whether handlers reach
+//! each other on it, and where they listen.
 
 use std::net::IpAddr;
 use std::process::Output;

@@ -1,4 +1,5 @@
-//! The guest that migrates: a VMI named `traveller`, on a layer-2 network through all nodes, with an address from a DHCP server outside.
+//! The guest that migrates: a VMI named `traveller`, on a layer-2 network through all nodes, with
+//! an address from a DHCP server outside.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Stdio};
@@ -53,7 +54,8 @@ spec:
 }
 
 impl Installation {
-    /// In a cluster of this specification, with the guest running. The network of guests is `secondary`.
+    /// In a cluster of this specification, with the guest running. The network of guests is
+    /// `secondary`.
     pub fn with_traveller_in(spec: &str) -> Self {
         let lab = Self::new(spec);
         lab.welcome_traveller("secondary", &traveller());
@@ -61,7 +63,8 @@ impl Installation {
         lab
     }
 
-    /// Has the guest start, and sees to it that it will have its address on this network of the cluster, whose bridge is `br-guests`.
+    /// Has the guest start, and sees to it that it will have its address on this network of the
+    /// cluster, whose bridge is `br-guests`.
     pub fn welcome_traveller(&self, network: &str, traveller: &str) {
         let directory = self.directory();
         self.shell(

@@ -1,4 +1,5 @@
-//! How many clusters the tests of one process have at a time. Guests are emulated: each takes a processor's time while it boots or moves.
+//! How many clusters the tests of one process have at a time. Guests are emulated: each takes a
+//! processor's time while it boots or moves.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 

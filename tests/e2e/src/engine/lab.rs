@@ -1,7 +1,8 @@
 //! The engine `lab`: a cluster as `godwit lab up` makes it.
 //!
-//! Everything that is true of labs alone is here: a pod's network namespace is named by the pod's UID, the kubelet is the agent of the
-//! lab, containers lie below `/var/lib/kubelet/containers`, a node has the programs of this machine, and outside is the fabric.
+//! Everything that is true of labs alone is here: a pod's network namespace is named by the pod's
+//! UID, the kubelet is the agent of the lab, containers lie below `/var/lib/kubelet/containers`, a
+//! node has the programs of this machine, and outside is the fabric.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -12,7 +13,8 @@ use testkit::TestLab;
 use super::{Engine, Place, Pod, Process, Processes, Signal};
 use crate::installation::project;
 
-/// Every line names what it is and whose: files and their content, links and their other ends, mounts, processes.
+/// Every line names what it is and whose: files and their content, links and their other ends,
+/// mounts, processes.
 const TRACES: &str = r#"
 uid='[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}'
 find /run /var/lib/cni /var/lib/godwit /var/lib/kubelet -xdev -maxdepth 4 -regextype posix-extended -regex ".*/$uid[^/]*" -printf 'file %p\n' |
@@ -27,8 +29,9 @@ done
 true
 "#;
 
-/// `of UID CONDITION`: of the processes of a pod, number on the node, number in the container, command, one a line. The condition is awk's. A
-/// process that is on its way out has no number any more: to kill 0 would be to kill ourselves.
+/// Defines `of UID PROGRAM`, which runs an awk program on the processes of a pod. A line has the
+/// number on the node, the number in the container, and the command. A process that is exiting has
+/// the number 0, and is left out: `kill` of 0 would signal the shell itself.
 const OF: &str = r#"of() {
   for process in $(ip netns pids "$1" 2>/dev/null); do
     awk '/^Name:/ { name = $2 } /^NSpid:/ && $2 > 1 { print $2, $NF, name }' /proc/$process/status 2>/dev/null
@@ -49,7 +52,7 @@ impl Lab {
         Self { lab: TestLab::up(spec), topology }
     }
 
-    /// A place for a lab of the default `lab.yaml` that is yet to be made, by somebody who tries `godwit lab` itself.
+    /// A lab that does not exist yet: the test makes it, with `godwit lab up`.
     pub fn none() -> Self {
         Self { lab: TestLab::none(), topology: Topology::default() }
     }
@@ -128,7 +131,7 @@ impl Engine for Lab {
             format!("of {} '{condition} {{ print $1 }}'", pod.uid)
         };
         let all = targets.iter().map(of).collect::<Vec<_>>().join("; ");
-        // All are found before the first one is hit: with a pod's first process its others go as well.
+        // Find all processes before any is signalled: a pod's other processes end with its first.
         let script = format!(
             "{OF}processes=$({all})\nfor process in $processes; do kill -{} $process 2>/dev/null && echo; done; true",
             signal.name()

@@ -1,7 +1,9 @@
-//! The whole system in a cluster: controller, handler and launcher as they are deployed, guests that boot, and what is left of them.
+//! The whole system in a cluster: controller, handler and launcher as they are deployed, guests
+//! that boot, and what is left of them.
 //!
-//! `GODWIT_E2E` names the engine that makes the clusters; `lab` is the default, and needs root and `tools/setup vm`. Without them it
-//! fails, and says so. A cluster with VMs costs time, so a test makes one and goes through one life after the other in it.
+//! `GODWIT_E2E` names the engine that makes the clusters; `lab` is the default, and needs root and
+//! `tools/setup vm`. Without them it fails, and says so. A cluster with VMs costs time, so a test
+//! makes one and goes through one life after the other in it.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on stops")]
 
@@ -22,12 +24,14 @@ mod vnics;
 
 use std::time::Duration;
 
-/// What a person who types `kubectl apply` waits, at most, for an emulated guest to answer while other tests run on the same machine.
+/// What a person who types `kubectl apply` waits, at most, for an emulated guest to answer while
+/// other tests run on the same machine.
 const PATIENCE: Duration = Duration::from_secs(90);
 /// Within this nothing may be left of a machine.
 const TIDY: Duration = Duration::from_secs(90);
 
-/// Of what is drawn. The same every time, so that a run shows what the one before it showed; another is for those who search.
+/// Of what is drawn. The same every time, so that a run shows what the one before it showed;
+/// another is for those who search.
 fn seed() -> u64 {
     asked("GODWIT_SEED").unwrap_or(1)
 }
