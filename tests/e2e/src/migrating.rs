@@ -30,6 +30,14 @@ impl Installation {
         migration
     }
 
+    /// Requests a migration of the traveller, again while it is refused: the controller may not know yet that a handler, which was
+    /// killed, is back.
+    pub fn request_until_admitted(&self, name: &str) {
+        self.until_it_is("a migration is admitted", PATIENCE, || {
+            self.with_manifest("create", &request(name)).status.success()
+        });
+    }
+
     /// Waits until guest memory is on its way.
     pub fn under_way(&self, name: &str) {
         self.until("guest memory is on its way", PATIENCE, || {

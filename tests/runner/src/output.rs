@@ -8,14 +8,13 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Adds up the closing lines in an output: libtest's, and `N passed, N failed` of scripts. `None`: there is no such line.
+    /// Reads the closing line of an output: libtest's, or `N passed, N failed` of a script. `None`: there is no such line.
+    /// Lines before the last are those of programs that a test has started.
     ///
     /// Tests that libtest ignores are the helpers of other tests here (`not a test: …`), or are named by the part that
     /// needs what they need; they count nowhere.
     pub fn read(output: &str) -> Option<Self> {
-        let lines =
-            output.lines().filter_map(|line| Self::of_libtest(line).or_else(|| Self::of_script(line)));
-        lines.reduce(|sum, line| Self { passed: sum.passed + line.passed, failed: sum.failed + line.failed })
+        output.lines().rev().find_map(|line| Self::of_libtest(line).or_else(|| Self::of_script(line)))
     }
 
     /// `test result: ok. 3 passed; 0 failed; 1 ignored; …`
@@ -57,12 +56,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn closing_lines_are_added_up() {
+    fn the_last_closing_line_counts() {
         let output = "running 2 tests\ntest a ... ok\n\
             test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.1s\n\
             test result: FAILED. 1 passed; 3 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.1s\n\
-            14 passed, 1 failed\n";
-        assert_eq!(Counts::read(output), Some(Counts { passed: 17, failed: 4 }));
+            the end\n";
+        assert_eq!(Counts::read(output), Some(Counts { passed: 1, failed: 3 }));
+        assert_eq!(Counts::read("14 passed, 1 failed\n"), Some(Counts { passed: 14, failed: 1 }));
     }
 
     #[test]

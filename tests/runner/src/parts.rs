@@ -18,8 +18,30 @@ const LONG_LIMIT: u64 = 90 * 60;
 /// Test programs of which every test is a part of its own: each test has its own lab, and waits more than it computes.
 const SPLIT: [&str; 1] = ["e2e"];
 
-/// Parts that take long, with about how many seconds they take beside others: the longest begin first.
-const LONG: &[(&str, u32)] = &[];
+/// The beginnings of the names of parts that take long, with about how many seconds they take beside others: the longest
+/// begin first.
+const LONG: [(&str, u32); 20] = [
+    ("e2e: faults", 200),
+    ("e2e: setting", 140),
+    ("e2e: claims", 130),
+    ("lab suite", 120),
+    ("e2e: deaths", 110),
+    ("e2e: drain", 100),
+    ("e2e: lacks", 100),
+    ("controller scenarios", 90),
+    ("e2e: life", 90),
+    ("kube-rs", 80),
+    ("e2e: migration_network", 80),
+    ("e2e: crowd", 70),
+    ("e2e: intruders", 70),
+    ("handler suite", 65),
+    ("e2e: ", 60),
+    ("virt-launcher guest", 45),
+    ("kubectl", 40),
+    ("ipam suite", 30),
+    ("workloads suite", 30),
+    ("kubelet agent", 30),
+];
 
 /// The faults of `tests/e2e/tests/e2e/faults.rs`, each a part of `make test-all`.
 const FAULTS: [&str; 9] = [
@@ -68,7 +90,7 @@ impl Part {
             directory: directory.to_owned(),
             environment: Vec::new(),
             places: 1,
-            expected: LONG.iter().find(|(long, _)| *long == name).map_or(0, |(_, seconds)| *seconds),
+            expected: LONG.iter().find(|(long, _)| name.starts_with(long)).map_or(0, |(_, seconds)| *seconds),
             limit: LIMIT,
             own_mounts: false,
             may_be_resumed: true,

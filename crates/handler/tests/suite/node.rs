@@ -306,7 +306,8 @@ impl Node {
         let entries = files
             .map(|file| file.path())
             .filter(|path| path.extension().is_some_and(|ending| ending == "json"));
-        let mut entries: Vec<_> = entries.map(|path| fs::read_to_string(path).unwrap()).collect();
+        // An entry may be deleted between the two looks.
+        let mut entries: Vec<_> = entries.filter_map(|path| fs::read_to_string(path).ok()).collect();
         entries.sort();
         entries
     }

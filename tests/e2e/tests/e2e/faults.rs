@@ -10,7 +10,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use e2e::handlers::NO_REQUESTS;
-use e2e::migrating::request;
 use e2e::migration_network::{ROLE, SPEC, squatter};
 use e2e::objects::{KUBEVIRT, VMS};
 use e2e::traveller::Listener;
@@ -180,7 +179,7 @@ fn whatever_fails_during_a_move_the_guest_runs_at_one_place_and_can_move_again()
             assert!(state["failureReason"].is_string(), "{migration:#}");
             assert_eq!(lab.node_of("traveller"), state["sourceNode"].as_str().unwrap(), "{migration:#}");
             let again = format!("{name}-again");
-            ask_to_move(&lab, &again);
+            lab.request_until_admitted(&again);
             let migration = settled(&lab, &again);
             assert_eq!(migration["status"]["phase"], "Succeeded", "{migration:#}\n{}", lab.describe());
             guest.is_well(&lab, &watch);
@@ -220,7 +219,7 @@ fn move_with(
         Fault::Certificate => expiry = last_certificate(lab, &source),
         _ => {}
     }
-    ask_to_move(lab, name);
+    lab.request_until_admitted(name);
     until_moment(lab, name, combination.moment);
     thread::sleep(combination.delay(random));
     // At the switch-over it may come a little late; else it meets a move that is under way.
@@ -242,8 +241,10 @@ fn move_with(
             let job = format!("kubevirt.io/migrationJobUID={}", uid_of(lab, name));
             let process =
                 if combination.fault == Fault::TargetQemu { "qemu-system" } else { "virt-launcher" };
-            let ended = lab.end(&target, "default", &job, process, Signal::Kill);
-            assert!(ended > 0 || is_over(lab, name), "{combination}: there is none to end");
+            // The phase may be seen before the process has started.
+            lab.until_it_is(&format!("{combination}: there is a process to kill"), SETTLED, || {
+                lab.end(&target, "default", &job, process, Signal::Kill) > 0 || is_over(lab, name)
+            });
         }
         Fault::Controllers => signal_controllers(lab, Signal::Kill),
         Fault::FullPool => {
@@ -269,13 +270,6 @@ fn move_with(
         }
     }
     settled(lab, name)
-}
-
-/// Asks until it is let in: what has just come back may not be known to be back.
-fn ask_to_move(lab: &Installation, name: &str) {
-    lab.until_it_is("a move is let in", SETTLED, || {
-        lab.with_manifest("create", &request(name)).status.success()
-    });
 }
 
 /// Takes away what a fault left behind that would not go by itself.

@@ -77,8 +77,7 @@ fn a_certificate_expires_on_the_way(lab: &Installation, well: &mut impl FnMut(&I
     // The next one asks for a certificate.
     lab.end_handler(&source, Signal::Kill);
     lab.until_it_is("it has a new one", SHOWN, || lab.certificates_of(&source) > before);
-    lab.until_it_is_whole();
-    lab.apply(&request("slowly"));
+    lab.request_until_admitted("slowly");
     lab.under_way("slowly");
     lab.apply(NO_REQUESTS);
     let named = format!(
