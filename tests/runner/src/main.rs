@@ -15,6 +15,7 @@ mod record;
 mod schedule;
 mod show;
 
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -43,7 +44,7 @@ struct Arguments {
     only: Vec<String>,
     /// How many parts run at a time [default: twice the number of processors]
     #[arg(long, value_name = "N")]
-    at_once: Option<usize>,
+    at_once: Option<NonZeroUsize>,
     /// Name the parts that would run, and run none
     #[arg(long)]
     list: bool,
@@ -69,7 +70,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).context("the project's directory")?;
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     let processors = std::thread::available_parallelism()?.get();
-    let at_once = arguments.at_once.unwrap_or(processors * 2);
+    let at_once = arguments.at_once.map_or(processors * 2, NonZeroUsize::get);
     let mut record = Record::open(arguments.resume.as_deref())?;
     let logs = target.join("test-logs");
     if logs.exists() {

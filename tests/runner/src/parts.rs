@@ -69,8 +69,6 @@ pub struct Part {
     pub command: Vec<OsString>,
     pub directory: PathBuf,
     pub environment: Vec<(String, OsString)>,
-    /// How many of the places for parts it takes.
-    pub places: usize,
     /// About how many seconds it takes; 0: not long.
     pub expected: u32,
     /// After so many seconds it is ended, and has failed.
@@ -89,7 +87,6 @@ impl Part {
             command: command.iter().map(OsString::from).collect(),
             directory: directory.to_owned(),
             environment: Vec::new(),
-            places: 1,
             expected: LONG.iter().find(|(long, _)| name.starts_with(long)).map_or(0, |(_, seconds)| *seconds),
             limit: LIMIT,
             own_mounts: false,

@@ -17,7 +17,7 @@ use crate::record::Done;
 
 /// How often it is looked whether a part has ended.
 const POLL: Duration = Duration::from_millis(50);
-/// How long a part that is told to end has for it.
+/// How long a part has to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(20);
 /// Of the rendered end of a log that a failed part shows, in lines.
 pub const SHOWN_LINES: usize = 400;
@@ -131,7 +131,6 @@ mod tests {
             command: ["sh", "-c", script].map(Into::into).to_vec(),
             directory: PathBuf::from("/"),
             environment: Vec::new(),
-            places: 1,
             expected: 0,
             limit: 60,
             own_mounts: false,

@@ -63,7 +63,7 @@ impl Progress {
         if self.terminal {
             let short: String = line.chars().take(WIDTH).collect();
             print!("\r\x1b[K{short}");
-            // A terminal that cannot be written to shows nothing; the run goes on.
+            // A terminal that cannot be written to must not end the run.
             let _ = std::io::stdout().flush();
         } else {
             println!("{line}");
