@@ -121,10 +121,10 @@ pub fn end_of_log(logs: &Path, part: &str) -> String {
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test that cannot go on stops")]
-mod tests {
+pub mod tests {
     use super::*;
 
-    fn part(script: &str) -> Part {
+    pub fn part(script: &str) -> Part {
         Part {
             name: "a part".to_owned(),
             row: "a row".to_owned(),

@@ -67,3 +67,28 @@ pub fn run_all(
     }
     Ok(ended)
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on stops")]
+mod tests {
+    use super::*;
+    use crate::process::tests::part;
+
+    #[test]
+    fn all_parts_run_and_never_more_than_may() {
+        let logs = tempfile::tempdir().unwrap();
+        let file = logs.path().join("order");
+        let script = format!("echo begin >>{0}; echo end >>{0}", file.display());
+        let parts = (0..8).map(|number| Part { name: format!("part {number}"), ..part(&script) }).collect();
+        let (mut record, mut progress) = (Record::open(None).unwrap(), Progress::new(logs.path()));
+        let done = run_all(parts, 2, &mut record, &mut progress).unwrap();
+        assert!(done.len() == 8 && done.iter().all(|done| done.succeeded), "{done:?}");
+        let order = std::fs::read_to_string(file).unwrap();
+        let (mut now, mut most) = (0, 0);
+        for line in order.lines() {
+            now += if line == "begin" { 1 } else { -1 };
+            most = most.max(now);
+        }
+        assert!(now == 0 && (1..=2).contains(&most), "{order}");
+    }
+}
